@@ -1,0 +1,36 @@
+# Two commands do everything: `make reproduce` and `make test`. Both set up `.venv` first.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: setup check test test-all bench reproduce clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3.11"; exit 2; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@touch $(READY)
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: setup
+	$(BIN)/pytest -n 2 -m 'not slow'
+
+test-all: setup  # torch.compile cannot trace the shape checks, so its tests run without them
+	$(BIN)/pytest -n 2 --ignore tests/compiled
+	MOMENTUM_CHECK_SHAPES=0 $(BIN)/pytest tests/compiled
+
+bench: setup
+	$(BIN)/python benchmarks/attention.py --out results/attention.json
+
+reproduce: setup
+	$(BIN)/python -m momentum_transformer
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

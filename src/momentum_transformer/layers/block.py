@@ -1,0 +1,105 @@
+"""One attention layer and one block, for every mixer and every residual rule."""
+
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from ..ops.checks import check_choice
+from .mixers import Mixer, Situation
+from .residual import Residual
+
+Norm = Literal["post", "pre"]
+Activation = Literal["relu", "gelu"]
+
+
+class Attention(nn.Module):
+    """Projections in and out (eq. 2) around a mixer."""
+
+    def __init__(self, width: int, heads: int, mixer: Mixer, *, causal: bool) -> None:
+        super().__init__()
+        if width < 1 or heads < 1 or width % heads:
+            raise ValueError(f"width must be a multiple of heads, not width={width} and heads={heads}")
+        self.heads = heads
+        self.causal = causal
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
+        self.mixer = mixer.build(heads)
+
+    def forward(
+        self, x: Tensor, *, key_mask: Tensor | None = None, state: Any = None, return_state: bool = False
+    ) -> tuple[Tensor, Any]:
+        q, k, v = (self._heads(projection(x)) for projection in (self.query, self.key, self.value))
+        at = Situation(self.causal, key_mask, state, return_state, self.training)
+        y, state = self.mixer(q, k, v, at)
+        return self.out(y.transpose(1, 2).flatten(2)), state
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with an activation between, on each token by itself."""
+
+    def __init__(self, width: int, hidden: int, *, activation: Activation, dropout: float) -> None:
+        super().__init__()
+        check_choice("activation", activation, ("relu", "gelu"))
+        self.enter = nn.Linear(width, hidden)
+        self.leave = nn.Linear(hidden, width)
+        self.activation = nn.ReLU() if activation == "relu" else nn.GELU()
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden: Tensor = self.dropout(self.activation(self.enter(x)))
+        leave: Tensor = self.leave(hidden)
+        return leave
+
+
+class Block(nn.Module):
+    """Attention by a residual rule, then a feed-forward network by a plain residual; post-norm or pre-norm."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        mixer: Mixer,
+        residual: Residual,
+        causal: bool,
+        norm: Norm,
+        feedforward: int,
+        activation: Activation,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        check_choice("norm", norm, ("post", "pre"))
+        self.norm = norm
+        self.residual = residual
+        self.attention = Attention(width, heads, mixer, causal=causal)
+        self.feedforward = FeedForward(width, feedforward, activation=activation, dropout=dropout)
+        self.attention_norm = nn.LayerNorm(width)
+        self.feedforward_norm = nn.LayerNorm(width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Any,
+        *,
+        key_mask: Tensor | None = None,
+        state: Any = None,
+        return_state: bool = False,
+    ) -> tuple[Tensor, Any, Any]:
+        """x after the block, what the residual rule remembers for the next block, and the mixer's state."""
+        pre = self.norm == "pre"
+        update, state = self.attention(
+            self.attention_norm(x) if pre else x, key_mask=key_mask, state=state, return_state=return_state
+        )
+        x, memory = self.residual(x, self.dropout(update), memory)
+        if not pre:
+            x = self.attention_norm(x)
+        x = x + self.dropout(self.feedforward(self.feedforward_norm(x) if pre else x))
+        if not pre:
+            x = self.feedforward_norm(x)
+        return x, memory, state

@@ -1,0 +1,133 @@
+"""The one encoder: a stack of blocks, for training, prefill and decoding."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, overload
+
+from torch import Tensor, nn
+
+from ..layers.block import Activation, Block, Norm
+from ..layers.mixers import Mixer, MomentumAttention
+from ..layers.residual import PlainResidual, Residual
+
+
+class EncoderState(NamedTuple):
+    """What a causal encoder remembers: one state a layer."""
+
+    layers: tuple[Any, ...]
+
+
+class Encoder(nn.Module):
+    """`depth` blocks of `width` features and `heads` heads, and a final normalisation.
+
+    y = encoder(x)                            # training: linear time
+    y, state = encoder(x, return_state=True)  # prefill
+    y_t, state = encoder.step(x_t, state)     # decoding: constant time and memory a token
+
+    Args:
+        attention: how tokens mix, one mixer for all layers or a list with one per layer.
+        residual: how layers connect.
+        causal: whether a token sees only what came before it.
+        norm: "post" (the paper's copy and image models) or "pre" (Long Range Arena).
+        feedforward: hidden features of the feed-forward networks; by default 4 × width.
+        final_norm: whether to normalise after the last block.
+    """
+
+    def __init__(
+        self,
+        depth: int,
+        width: int,
+        heads: int,
+        *,
+        attention: Mixer | Sequence[Mixer] | None = None,
+        residual: Residual | None = None,
+        causal: bool = True,
+        norm: Norm = "post",
+        feedforward: int | None = None,
+        activation: Activation = "relu",
+        dropout: float = 0.0,
+        final_norm: bool = True,
+    ) -> None:
+        super().__init__()
+        attention = MomentumAttention() if attention is None else attention
+        mixers = list(attention) if isinstance(attention, Sequence) else [attention] * depth
+        if depth < 1 or len(mixers) != depth:
+            raise ValueError(f"attention must name one mixer for each of {depth} layers, not {len(mixers)}")
+        self.width = width
+        self.causal = causal
+        self.blocks = nn.ModuleList(
+            Block(
+                width,
+                heads,
+                mixer=mixer,
+                residual=PlainResidual() if residual is None else residual,
+                causal=causal,
+                norm=norm,
+                feedforward=4 * width if feedforward is None else feedforward,
+                activation=activation,
+                dropout=dropout,
+            )
+            for mixer in mixers
+        )
+        self.final_norm = nn.LayerNorm(width) if final_norm else nn.Identity()
+
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        key_mask: Tensor | None = ...,
+        state: EncoderState | None = ...,
+        return_state: Literal[False] = ...,
+    ) -> Tensor: ...
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        key_mask: Tensor | None = ...,
+        state: EncoderState | None = ...,
+        return_state: Literal[True],
+    ) -> tuple[Tensor, EncoderState]: ...
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        key_mask: Tensor | None = None,
+        state: EncoderState | None = None,
+        return_state: bool = False,
+    ) -> Tensor | tuple[Tensor, EncoderState]:
+        """x (b, n, width) → y (b, n, width), and the state after the last token if asked for."""
+        if x.ndim != 3 or x.shape[-1] != self.width:
+            raise ValueError(f"x must have shape (batch, length, {self.width}), not {tuple(x.shape)}")
+        if not self.causal and (state is not None or return_state):
+            raise ValueError("state and return_state need Encoder(causal=True): otherwise there is no recurrence")
+        if state is not None and len(state.layers) != len(self.blocks):
+            raise ValueError(
+                f"state must have {len(self.blocks)} layers like this encoder, not {len(state.layers)}"
+            )
+        before = [None] * len(self.blocks) if state is None else state.layers
+        after = []
+        memory = None
+        for block, layer_state in zip(self.blocks, before, strict=True):
+            x, memory, layer_state = block(
+                x, memory, key_mask=key_mask, state=layer_state, return_state=return_state
+            )
+            after.append(layer_state)
+        y: Tensor = self.final_norm(x)
+        return (y, EncoderState(tuple(after))) if return_state else y
+
+    def step(self, x_t: Tensor, state: EncoderState | None = None) -> tuple[Tensor, EncoderState]:
+        """One more token, (b, width) or (b, 1, width): its output in the same shape, and the state after it."""
+        if x_t.ndim == 2:
+            y, state = self.forward(x_t[:, None, :], state=state, return_state=True)
+            return y[:, 0, :], state
+        if x_t.ndim != 3 or x_t.shape[1] != 1:
+            raise ValueError(
+                f"x_t must have shape (batch, {self.width}) or (batch, 1, {self.width}), not {tuple(x_t.shape)}"
+            )
+        return self.forward(x_t, state=state, return_state=True)
+
+    def initial_state(self, batch_size: int) -> EncoderState:
+        """The state before the first token, also the mould for `ops.load_state`."""
+        parameter = next(self.parameters())
+        return self.forward(parameter.new_zeros(batch_size, 0, self.width), return_state=True)[1]

@@ -1,0 +1,38 @@
+"""Attention without causal order: every query sees every key (eq. 5 and eq. 14).
+
+Linear in the number of queries and keys by associativity alone; queries and keys may differ in number.
+"""
+
+import torch
+
+from .geometric import geometric_sums
+from .shapes import Bool, Float, Tensor
+
+
+def key_weights(
+    beta: Float[Tensor, "*h"],
+    gamma: Float[Tensor, "*h"],
+    length: int,
+    *,
+    mask: Bool[Tensor, "*#b m"] | None = None,
+) -> Float[Tensor, "*bh m"]:
+    """γ(1 - β^(N-j+1))/(1 - β) for each key j: its distance to the end, counted in real tokens."""
+    sums = gamma[..., None] * geometric_sums(beta, length)
+    if mask is None:
+        return sums[..., 1:].flip(-1)
+    to_end = mask.long().flip(-1).cumsum(-1).flip(-1)
+    lead = torch.broadcast_shapes(sums.shape[:-1], to_end.shape[:-1])
+    return sums.expand(*lead, length + 1).gather(-1, to_end.expand(*lead, length))
+
+
+def bidirectional(
+    q: Float[Tensor, "*b n d"],
+    k: Float[Tensor, "*b m d"],
+    v: Float[Tensor, "*b m e"],
+    weight: Float[Tensor, "*h m"] | None = None,
+) -> tuple[Float[Tensor, "*b n e"], Float[Tensor, "*b n"]]:
+    """Numerator φ(q)ᵀ Σ wⱼ φ(kⱼ)vⱼᵀ and denominator φ(q)ᵀ Σ φ(kⱼ). q, k are features, zero where masked."""
+    weighted = k if weight is None else k * weight[..., None].to(k.dtype)
+    numerator = q @ (weighted.transpose(-1, -2) @ v)
+    denominator = (q @ k.sum(-2)[..., None]).squeeze(-1)
+    return numerator, denominator

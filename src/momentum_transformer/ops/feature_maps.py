@@ -1,0 +1,34 @@
+"""Feature maps φ: positive features of queries and keys, so that φ(q)·φ(k) stands in for exp(q·k/√d)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+FeatureMap = Callable[[Tensor], Tensor]
+
+
+class _EluPlusOne(torch.autograd.Function):
+    """elu(x) + 1 = exp(min(x, 0)) + max(x, 0), keeping only the result for the backward pass."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.clamp(max=0).exp_().add_(x.relu())
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (phi,) = ctx.saved_tensors
+        return phi.clamp(max=1).mul_(grad)
+
+
+def elu_plus_one(x: Tensor) -> Tensor:
+    """φ(x) = elu(x) + 1, the paper's feature map.
+
+    Written with exp rather than expm1, so that strongly negative inputs keep their relative precision.
+    """
+    return _EluPlusOne.apply(x)

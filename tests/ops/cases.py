@@ -1,0 +1,86 @@
+"""Inputs that the tests of the equations share."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from momentum_transformer import MomentumState
+
+B, H, N, D, E = 2, 3, 37, 5, 4
+BETA, GAMMA = [0.0, 0.6, 0.99], [0.5, 0.9, 2.0]
+
+
+class Inputs(NamedTuple):
+    """Everything momentum attention can be differentiated by."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    beta: Tensor
+    gamma: Tensor
+    m: Tensor
+    s: Tensor
+    z: Tensor
+
+    @property
+    def state(self) -> MomentumState:
+        return MomentumState(self.m, self.s, self.z)
+
+
+def inputs(n: int = N, *, dtype: torch.dtype = torch.float64, seed: int = 0) -> Inputs:
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+
+    wide = torch.promote_types(dtype, torch.float32)
+    return Inputs(
+        q=normal(B, H, n, D),
+        k=normal(B, H, n, D),
+        v=normal(B, H, n, E),
+        beta=torch.tensor(BETA, dtype=wide, requires_grad=True),
+        gamma=torch.tensor(GAMMA, dtype=wide, requires_grad=True),
+        m=normal(B, H, D, E).detach().to(wide).requires_grad_(),
+        s=normal(B, H, D, E).detach().to(wide).requires_grad_(),
+        z=normal(B, H, D).detach().abs().to(wide).requires_grad_(),
+    )
+
+
+def masks(n: int = N) -> dict[str, Tensor | None]:
+    place = torch.arange(n).expand(B, n)
+    interior = torch.rand(B, n, generator=torch.Generator().manual_seed(7)) > 0.4
+    return {
+        "no mask": None,
+        "right padding": place < torch.tensor([[n], [n - n // 3]]),
+        "left padding": place >= torch.tensor([[n // 4], [0]]),
+        "holes": interior,
+        "one sample empty": torch.stack([interior[0], torch.zeros(n, dtype=torch.bool)]),
+    }
+
+
+def gradients(outputs: Sequence[Tensor], wanted: Sequence[Tensor], *, seed: int = 1) -> list[Tensor]:
+    """Gradients of a random linear function of all outputs, so that no error can cancel."""
+    generator = torch.Generator().manual_seed(seed)
+    loss = sum(
+        (out.double() * torch.randn(out.shape, generator=generator, dtype=torch.float64)).sum() for out in outputs
+    )
+    assert isinstance(loss, Tensor)
+    found = torch.autograd.grad(loss, wanted, allow_unused=True)
+    return [torch.zeros_like(x) if g is None else g for g, x in zip(found, wanted, strict=True)]
+
+
+def assert_all_close(
+    given: Sequence[Tensor], wanted: Sequence[Tensor], names: Sequence[str], tolerance: float
+) -> None:
+    """Each tensor within `tolerance` of the largest value it should have."""
+    for a, b, name in zip(given, wanted, names, strict=True):
+        assert a.shape == b.shape, name
+        assert torch.isfinite(a).all(), f"{name} is not finite"
+        worst = (a.double() - b.double()).abs().max().item() if a.numel() else 0.0
+        scale = max(1.0, b.double().abs().max().item()) if b.numel() else 1.0
+        assert worst <= tolerance * scale, f"{name}: {worst:.3g} off, of {scale:.3g}"
+
+
+Attention = Callable[..., Tensor | tuple[Tensor, MomentumState]]

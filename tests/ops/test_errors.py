@@ -1,0 +1,77 @@
+"""Wrong input: a ValueError that names the argument, what was given, what is allowed."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from momentum_transformer import MomentumState, linear_attention, momentum_attention, softmax_attention
+from momentum_transformer.ops.state import CacheState, LinearState
+
+X = torch.randn(2, 3, 8, 4)
+STATE = MomentumState(torch.zeros(2, 3, 4, 4), torch.zeros(2, 3, 4, 4), torch.zeros(2, 3, 4))
+
+
+def state(**changes: torch.Tensor) -> MomentumState:
+    return STATE._replace(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"beta": 1.0}, r"beta must be in \[0, 1\), not 1.0"),
+        ({"beta": -0.1}, r"beta must be in \[0, 1\), not -0.1"),
+        ({"beta": float("nan")}, r"beta must be in \[0, 1\), not nan"),
+        ({"beta": torch.tensor([0.1, 0.2, 1.5])}, r"beta must be in \[0, 1\), not \[0.1.*1.5\]"),
+        ({"beta": torch.tensor([0.1, 0.2])}, r"beta must be a number or have shape \(3,\), not \(2,\)"),
+        ({"beta": torch.tensor([0, 0, 0])}, "beta must have a floating-point dtype, not torch.int64"),
+        ({"beta": torch.zeros(3, device="meta")}, "beta must be on cpu, the device of q, not meta"),
+        ({"beta": "0.5"}, "beta must be a number or a tensor, not str"),
+        ({"gamma": 0.0}, "gamma must be positive and finite, not 0.0"),
+        ({"gamma": -1}, "gamma must be positive and finite, not -1"),
+        ({"gamma": torch.tensor([1.0, 0.0, 1.0])}, r"gamma must be positive and finite, not \[1.0, 0.0, 1.0\]"),
+        ({"q": X[0]}, r"q must have 4 axes \(batch, heads, length, width\), not shape \(3, 8, 4\)"),
+        ({"q": X.long()}, "q must have a floating-point dtype, not torch.int64"),
+        ({"q": [1.0]}, "q must be a tensor, not list"),
+        ({"k": X.double()}, "k must have the dtype of q, torch.float32, not torch.float64"),
+        ({"v": X.to("meta")}, "v must be on the device of q, cpu, not meta"),
+        ({"k": X[:1]}, r"k must have shape \(2, 3, m, 4\) to match q .*, not \(1, 3, 8, 4\)"),
+        ({"k": X[..., :2]}, r"k must have shape \(2, 3, m, 4\)"),
+        ({"v": X[:, :, :5]}, r"v must have shape \(2, 3, 8, e\) to match k .*, not \(2, 3, 5, 4\)"),
+        ({"k": X[:, :, :5], "v": X[:, :, :5]}, "causal attention needs as many keys as queries.*causal=False"),
+        ({"key_mask": torch.ones(2, 8)}, "key_mask must be a bool tensor .*, not torch.float32"),
+        ({"key_mask": torch.ones(2, 7).bool()}, r"key_mask must have shape \(2, 8\), not \(2, 7\)"),
+        ({"key_mask": torch.ones(2, 8, device="meta").bool()}, "key_mask must be on cpu"),
+        ({"query_mask": torch.ones(3, 8).bool()}, r"query_mask must have shape \(2, 8\), not \(3, 8\)"),
+        ({"weighting": "absolute"}, "weighting must be one of 'relative', 'terminal', not 'absolute'"),
+        ({"backend": "cuda"}, "backend must be one of 'auto', 'chunked', .*, not 'cuda'"),
+        ({"chunk_size": 0}, "chunk_size must be a positive whole number or None, not 0"),
+        ({"chunk_size": 2.5}, "chunk_size must be a positive whole number or None, not 2.5"),
+        ({"eps": -1e-6}, "eps must not be negative, not -1e-06"),
+        ({"causal": False, "return_state": True}, "need causal=True"),
+        ({"state": state(s=STATE.s[:1])}, r"state.s must have shape \(2, 3, 4, 4\) .*, not \(1, 3, 4, 4\)"),
+        ({"state": state(z=STATE.z.bfloat16())}, "state.z must be float32 or float64, not torch.bfloat16"),
+        ({"state": state(m=STATE.m.to("meta"))}, "state.m must be on cpu, the device of q, not meta"),
+        ({"state": LinearState(STATE.s, STATE.z)}, "state must be a MomentumState, not LinearState"),
+    ],
+)
+def test_momentum_attention_says_what_is_wrong(changes: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {"q": X, "k": X, "v": X, "beta": 0.5} | changes
+    with pytest.raises(ValueError, match=message):
+        momentum_attention(**arguments)
+
+
+def test_linear_and_softmax_attention_say_what_is_wrong() -> None:
+    with pytest.raises(ValueError, match="q must have 4 axes"):
+        linear_attention(X[0], X, X)
+    with pytest.raises(ValueError, match="state must be a LinearState, not tuple"):
+        linear_attention(X, X, X, state=(1, 2))
+    with pytest.raises(ValueError, match="key_mask must have shape"):
+        softmax_attention(X, X, X, key_mask=torch.ones(1, 1).bool())
+    with pytest.raises(ValueError, match="state must be a CacheState, not MomentumState"):
+        softmax_attention(X, X, X, state=STATE)
+    cache = CacheState(X[:1], X[:1], torch.ones(1, 8).bool())
+    with pytest.raises(ValueError, match=r"state.k must have shape \(2, 3, any, 4\)"):
+        softmax_attention(X, X, X, state=cache)
+    with pytest.raises(ValueError, match="need causal=True"):
+        softmax_attention(X, X, X, causal=False, return_state=True)

@@ -1,0 +1,65 @@
+"""A masked token does not exist."""
+
+import pytest
+import torch
+
+from momentum_transformer import linear_attention, momentum_attention, softmax_attention
+
+from .cases import B, assert_all_close, gradients, inputs, masks
+
+ATTENTIONS = {
+    "momentum": lambda q, k, v, **options: momentum_attention(q, k, v, beta=0.8, gamma=0.7, **options),
+    "linear": linear_attention,
+    "softmax": softmax_attention,
+}
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("mask", [name for name in masks() if name != "no mask"])
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_real_positions_get_what_they_get_without_the_masked_tokens(
+    attention: str, mask: str, causal: bool
+) -> None:
+    x, attend, key_mask = inputs(), ATTENTIONS[attention], masks()[mask]
+    assert key_mask is not None
+    y = attend(x.q, x.k, x.v, key_mask=key_mask, causal=causal)
+    for sample in range(B):
+        keep = key_mask[sample]
+        alone = attend(*(tensor[sample : sample + 1, :, keep] for tensor in (x.q, x.k, x.v)), causal=causal)
+        assert_all_close([y[sample, :, keep]], [alone[0]], ["y"], 1e-12)
+        assert not y[sample, :, ~keep].any()
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("mask", [name for name in masks() if name != "no mask"])
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_garbage_under_the_mask_changes_neither_output_nor_gradient(
+    attention: str, mask: str, causal: bool
+) -> None:
+    x, attend, key_mask = inputs(), ATTENTIONS[attention], masks()[mask]
+    assert key_mask is not None
+    hole = ~key_mask[:, None, :, None]
+    clean = attend(x.q, x.k, x.v, key_mask=key_mask, causal=causal)
+    dirty = [tensor.detach().masked_fill(hole, float("nan")).requires_grad_() for tensor in (x.q, x.k, x.v)]
+    y = attend(*dirty, key_mask=key_mask, causal=causal)
+    found = gradients([y], dirty)
+    assert_all_close([y, *found], [clean, *gradients([clean], [x.q, x.k, x.v])], ["y", "dq", "dk", "dv"], 1e-12)
+    assert not any(g.masked_select(hole.expand_as(g)).any() for g in found)
+
+
+def test_query_mask_speaks_for_queries_only() -> None:
+    x = inputs()
+    key_mask = masks()["holes"]
+    everyone = torch.ones_like(key_mask)
+    for attend in ATTENTIONS.values():
+        y = attend(x.q, x.k, x.v, causal=False, key_mask=key_mask, query_mask=everyone)
+        same = attend(x.q, x.k, x.v, causal=False, key_mask=key_mask)
+        assert (y != 0).all()
+        assert torch.equal(same, torch.where(key_mask[:, None, :, None], y, 0))
+
+
+def test_masked_queries_are_zero_even_without_eps() -> None:
+    x = inputs()
+    y = momentum_attention(x.q, x.k, x.v, beta=0.5, key_mask=masks()["one sample empty"], eps=0.0)
+    assert torch.isfinite(y).all()
+    assert all(torch.isfinite(g).all() for g in gradients([y], [x.q, x.k, x.v]))

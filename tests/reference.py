@@ -1,0 +1,69 @@
+"""The paper's equations as a beginner would type them, in NumPy, one token at a time: what all else must equal."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def phi(x: np.ndarray) -> np.ndarray:
+    return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
+
+
+def causal(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    beta: list[float],
+    gamma: list[float],
+    mask: Tensor | None = None,
+    eps: float = 1e-6,
+) -> Tensor:
+    """Eq. 12 for each sample and head; masked tokens are skipped as if they were not there."""
+    q_, k_, v_ = (x.detach().double().numpy() for x in (q, k, v))
+    b, h, n, d = q_.shape
+    y = np.zeros((b, h, n, v_.shape[-1]))
+    for sample in range(b):
+        for head in range(h):
+            m = np.zeros((d, v_.shape[-1]))
+            s = np.zeros((d, v_.shape[-1]))
+            z = np.zeros(d)
+            for i in range(n):
+                if mask is not None and not mask[sample, i]:
+                    continue
+                features = phi(k_[sample, head, i])
+                m = beta[head] * m + np.outer(features, v_[sample, head, i])
+                s = s + gamma[head] * m
+                z = z + features
+                query = phi(q_[sample, head, i])
+                y[sample, head, i] = query @ s / (query @ z + eps)
+    return torch.from_numpy(y)
+
+
+def noncausal(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    beta: list[float],
+    gamma: list[float],
+    mask: Tensor | None = None,
+    eps: float = 1e-6,
+) -> Tensor:
+    """Eq. 14 for each sample and head, over the keys that exist; N is their number."""
+    q_, k_, v_ = (x.detach().double().numpy() for x in (q, k, v))
+    b, h, n, _ = q_.shape
+    y = np.zeros((b, h, n, v_.shape[-1]))
+    for sample in range(b):
+        keys = np.arange(k_.shape[2]) if mask is None else np.flatnonzero(mask[sample].numpy())
+        for head in range(h):
+            for i in range(n):
+                query = phi(q_[sample, head, i])
+                numerator, denominator = np.zeros(v_.shape[-1]), eps
+                for place, j in enumerate(keys, start=1):
+                    score = query @ phi(k_[sample, head, j])
+                    weight = gamma[head] * sum(beta[head] ** r for r in range(len(keys) - place + 1))
+                    numerator = numerator + weight * score * v_[sample, head, j]
+                    denominator += score
+                y[sample, head, i] = numerator / denominator
+    return torch.from_numpy(y)

@@ -1,0 +1,57 @@
+"""What the pages say is so: README's code runs, and every name and test they point to exists."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CODE = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+TABLE = (ROOT / "docs" / "paper-to-code.md").read_text()
+NAMES = sorted(set(re.findall(r"`(momentum_transformer\.[\w.]+)`", TABLE)))
+TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", TABLE)))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_there_is_something_to_check() -> None:
+    assert len(CODE) >= 3
+    assert len(NAMES) >= 15
+    assert len(TESTS) >= 15
+
+
+@pytest.mark.parametrize("number", range(len(CODE)))
+def test_readme_code_runs(number: int) -> None:
+    exec(compile(CODE[number], f"README block {number}", "exec"), {})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_in_paper_to_code_imports(name: str) -> None:
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:end]))
+        except ModuleNotFoundError:
+            continue
+        for attribute in parts[end:]:
+            found = getattr(found, attribute)
+        return
+    pytest.fail(f"{name} does not import")
+
+
+@pytest.mark.parametrize(("path", "name"), TESTS)
+def test_every_test_in_paper_to_code_exists(path: str, name: str) -> None:
+    assert f"def {name}(" in (ROOT / path).read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("name", ["ops", "layers", "models"])
+def test_architecture_lists_every_file(name: str) -> None:
+    picture = (ROOT / "docs" / "architecture.md").read_text()
+    for path in (ROOT / "src" / "momentum_transformer" / name).glob("*.py"):
+        assert path.name == "__init__.py" or f"    {path.name} " in picture, path.name
