@@ -20,6 +20,7 @@ from tests.ops.cases import Inputs, assert_all_close, gradients, inputs, masks
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # torch's compiler warns about its own insides
     pytest.mark.skipif(
         os.environ.get("MOMENTUM_CHECK_SHAPES", "1") == "1",
         reason="needs MOMENTUM_CHECK_SHAPES=0",
