@@ -30,7 +30,7 @@ bench: setup
 	$(BIN)/python benchmarks/attention.py --out results/attention.json
 
 reproduce: setup
-	$(BIN)/python -m momentum_transformer
+	$(BIN)/momentum reproduce copy
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -57,9 +57,7 @@ def test_imports_run_one_way(path: Path) -> None:
 
 
 def test_the_check_sees_relative_and_absolute_imports(tmp_path: Path) -> None:
-    source = (
-        "from ..models.encoder import Encoder\nimport momentum_transformer.data.copy\nfrom .block import Block\n"
-    )
+    source = "from ..models.encoder import Encoder\nimport momentum_transformer.data.copy\nfrom .block import Block\n"
     probe = ROOT / "layers" / "_probe.py"
     try:
         probe.write_text(source)

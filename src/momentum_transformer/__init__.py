@@ -1,16 +1,37 @@
 """Exact momentum attention in linear time: every equation of the Momentum Transformer, in every form."""
 
-from .layers.mixers import LinearAttention, MomentumAttention, SoftmaxAttention
-from .layers.residual import AdaptiveMomentumResidual, MomentumResidual, PlainResidual
-from .models.encoder import Encoder
-from .ops.adaptive import adaptive_momentum
-from .ops.attention import linear_attention, momentum_attention
-from .ops.connection import momentum_connection
-from .ops.feature_maps import elu_plus_one
-from .ops.heavy_ball import optimal_momentum
-from .ops.softmax import softmax_attention
-from .ops.state import MomentumState
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .version import __version__
+
+if TYPE_CHECKING:
+    from .layers.mixers import LinearAttention, MomentumAttention, SoftmaxAttention
+    from .layers.reformer import ReformerAttention
+    from .layers.residual import AdaptiveMomentumResidual, MomentumResidual, PlainResidual
+    from .models.encoder import Encoder
+    from .ops.adaptive import adaptive_momentum
+    from .ops.attention import linear_attention, momentum_attention
+    from .ops.connection import momentum_connection
+    from .ops.feature_maps import elu_plus_one
+    from .ops.heavy_ball import optimal_momentum
+    from .ops.softmax import softmax_attention
+    from .ops.state import MomentumState
+
+# where each name lives; loaded at first use, so that `momentum --help` need not wait for torch
+_HOMES = {
+    ".layers.mixers": ("LinearAttention", "MomentumAttention", "SoftmaxAttention"),
+    ".layers.reformer": ("ReformerAttention",),
+    ".layers.residual": ("AdaptiveMomentumResidual", "MomentumResidual", "PlainResidual"),
+    ".models.encoder": ("Encoder",),
+    ".ops.adaptive": ("adaptive_momentum",),
+    ".ops.attention": ("linear_attention", "momentum_attention"),
+    ".ops.connection": ("momentum_connection",),
+    ".ops.feature_maps": ("elu_plus_one",),
+    ".ops.heavy_ball": ("optimal_momentum",),
+    ".ops.softmax": ("softmax_attention",),
+    ".ops.state": ("MomentumState",),
+}
 
 __all__ = [
     "AdaptiveMomentumResidual",
@@ -20,6 +41,7 @@ __all__ = [
     "MomentumResidual",
     "MomentumState",
     "PlainResidual",
+    "ReformerAttention",
     "SoftmaxAttention",
     "__version__",
     "adaptive_momentum",
@@ -30,3 +52,14 @@ __all__ = [
     "optimal_momentum",
     "softmax_attention",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home, __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

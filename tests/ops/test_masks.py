@@ -17,9 +17,7 @@ ATTENTIONS = {
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("mask", [name for name in masks() if name != "no mask"])
 @pytest.mark.parametrize("attention", ATTENTIONS)
-def test_real_positions_get_what_they_get_without_the_masked_tokens(
-    attention: str, mask: str, causal: bool
-) -> None:
+def test_real_positions_get_what_they_get_without_the_masked_tokens(attention: str, mask: str, causal: bool) -> None:
     x, attend, key_mask = inputs(), ATTENTIONS[attention], masks()[mask]
     assert key_mask is not None
     y = attend(x.q, x.k, x.v, key_mask=key_mask, causal=causal)
@@ -33,9 +31,7 @@ def test_real_positions_get_what_they_get_without_the_masked_tokens(
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("mask", [name for name in masks() if name != "no mask"])
 @pytest.mark.parametrize("attention", ATTENTIONS)
-def test_garbage_under_the_mask_changes_neither_output_nor_gradient(
-    attention: str, mask: str, causal: bool
-) -> None:
+def test_garbage_under_the_mask_changes_neither_output_nor_gradient(attention: str, mask: str, causal: bool) -> None:
     x, attend, key_mask = inputs(), ATTENTIONS[attention], masks()[mask]
     assert key_mask is not None
     hole = ~key_mask[:, None, :, None]

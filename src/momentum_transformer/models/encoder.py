@@ -102,16 +102,12 @@ class Encoder(nn.Module):
         if not self.causal and (state is not None or return_state):
             raise ValueError("state and return_state need Encoder(causal=True): otherwise there is no recurrence")
         if state is not None and len(state.layers) != len(self.blocks):
-            raise ValueError(
-                f"state must have {len(self.blocks)} layers like this encoder, not {len(state.layers)}"
-            )
+            raise ValueError(f"state must have {len(self.blocks)} layers like this encoder, not {len(state.layers)}")
         before = [None] * len(self.blocks) if state is None else state.layers
         after = []
         memory = None
         for block, layer_state in zip(self.blocks, before, strict=True):
-            x, memory, layer_state = block(
-                x, memory, key_mask=key_mask, state=layer_state, return_state=return_state
-            )
+            x, memory, layer_state = block(x, memory, key_mask=key_mask, state=layer_state, return_state=return_state)
             after.append(layer_state)
         y: Tensor = self.final_norm(x)
         return (y, EncoderState(tuple(after))) if return_state else y

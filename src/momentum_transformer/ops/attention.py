@@ -251,9 +251,7 @@ def _attend(
 
         if causal:
             before = recurrence.initial(k, v) if state is None else map_state(lambda x: x.to(wide), state)
-            numerator, denominator, after = recurrence.causal(
-                q, k, v, before, mask, backend, chunk_size or CHUNK_SIZE
-            )
+            numerator, denominator, after = recurrence.causal(q, k, v, before, mask, backend, chunk_size or CHUNK_SIZE)
         else:
             numerator, denominator = bidirectional(q, k, v, recurrence.key_weights(k.shape[2], mask))
             after = None

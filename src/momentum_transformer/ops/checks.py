@@ -13,9 +13,7 @@ def check_qkv(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> None:
         if not isinstance(tensor, Tensor):
             raise ValueError(f"{name} must be a tensor, not {type(tensor).__name__}")
         if tensor.ndim != 4:
-            raise ValueError(
-                f"{name} must have 4 axes (batch, heads, length, width), not shape {tuple(tensor.shape)}"
-            )
+            raise ValueError(f"{name} must have 4 axes (batch, heads, length, width), not shape {tuple(tensor.shape)}")
         if not tensor.is_floating_point():
             raise ValueError(f"{name} must have a floating-point dtype, not {tensor.dtype}")
     for name, tensor in (("k", k), ("v", v)):

@@ -131,7 +131,7 @@ class _ChunkedScan(torch.autograd.Function):
     def forward(
         q: Tensor, k: Tensor, v: Tensor, lanes: Tensor, z: Tensor, *weights: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        numerators, denominators = _Pieces(v), _Pieces(q[..., :1])
+        numerators, denominators = _Pieces(v), _Pieces(q.new_empty(*q.shape[:-1], 1))
         for (q_c, k_c, v_c), w in _chunks((q, k, v), weights):
             numerator, denominator = _outputs(q_c, k_c, v_c, lanes, z, w)
             lanes, z = _advance(k_c, v_c, lanes, z, w)

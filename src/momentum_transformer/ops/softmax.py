@@ -60,9 +60,7 @@ def softmax_attention(
     past = 0
     if state is not None or return_state:
         mask = (
-            key_mask
-            if key_mask is not None
-            else torch.ones(k.shape[0], k.shape[2], dtype=torch.bool, device=k.device)
+            key_mask if key_mask is not None else torch.ones(k.shape[0], k.shape[2], dtype=torch.bool, device=k.device)
         )
         if state is not None:
             _check_cache(state, k, v)
@@ -112,6 +110,5 @@ def _check_cache(state: object, k: Tensor, v: Tensor) -> None:
             )
         if cached.dtype != new.dtype or cached.device != new.device:
             raise ValueError(
-                f"state.{name} must be {new.dtype} on {new.device} like {name}, "
-                f"not {cached.dtype} on {cached.device}"
+                f"state.{name} must be {new.dtype} on {new.device} like {name}, not {cached.dtype} on {cached.device}"
             )

@@ -1,0 +1,99 @@
+"""Train, compare and sample momentum transformers and their peers."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from tyro.conf import Positional, UseAppendAction
+
+Settings = Annotated[UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="PART.FIELD=VALUE")]
+
+
+@dataclass(frozen=True)
+class List:
+    """Show experiments, models and scales with the time they take, and what `reproduce` can run.
+
+    Example: momentum list
+    """
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train one model on one experiment.
+
+    Example: momentum train copy --model momentum --scale small --seed 0 --set train.steps=100
+    """
+
+    experiment: Positional[str]
+    """Which experiment; `momentum list` shows them."""
+    model: str = "momentum"
+    """Which model."""
+    scale: str = "small"
+    """tiny (seconds), small (minutes on two cores) or paper (the exact protocol)."""
+    seed: int = 0
+    """Decides initial weights, data and dropout."""
+    settings: Settings = ()
+    """Change one value of the configuration; may be repeated."""
+    runs: Path = Path("runs")
+    """Where run directories go."""
+    out: Path | None = None
+    """This run's own directory, instead of one below --runs."""
+    resume: bool = False
+    """Carry on from the last checkpoint."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Evaluate a trained run on fresh validation data.
+
+    Example: momentum evaluate runs/copy/momentum/small-seed0
+    """
+
+    run: Positional[Path]
+    """A run directory."""
+    checkpoint: str = "best"
+    """best or last."""
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Run a table or figure of the paper: every model and seed.
+
+    Example: momentum reproduce copy --seeds 3
+    """
+
+    study: Positional[str]
+    """What to reproduce; `momentum list` shows the names."""
+    scale: str = "small"
+    """tiny, small or paper."""
+    seeds: int = 1
+    """How many seeds per model."""
+    jobs: int = 1
+    """How many runs at a time; they share the cores."""
+    settings: Settings = ()
+    """Change one value of every run's configuration; may be repeated."""
+    runs: Path = Path("runs")
+    """Where run directories go; what is finished there is kept."""
+
+
+Command = List | Train | Evaluate | Reproduce
+
+
+def main(arguments: list[str] | None = None) -> None:
+    try:
+        command: Command = tyro.cli(Command, prog="momentum", description=__doc__, args=arguments)
+        sys.exit(_run(command))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _run(command: Command) -> int:
+    from .commands import USER_ERRORS, run_command
+
+    try:
+        return run_command(command)
+    except USER_ERRORS as error:
+        print(f"momentum: {error}", file=sys.stderr)
+        return 2

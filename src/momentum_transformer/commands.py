@@ -1,0 +1,80 @@
+"""What each command of the `momentum` line does."""
+
+from functools import singledispatch
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from . import cli
+from .experiments import EXPERIMENTS, REPRODUCTIONS
+from .experiments.configuration import ConfigurationError, nearest
+from .experiments.experiment import SCALES
+from .experiments.reproduce import run_study
+from .experiments.runs import Request, run_evaluation, run_training
+from .training.checkpoint import CheckpointError
+from .training.loop import TrainingError
+from .training.run_directory import RunError
+
+USER_ERRORS = (ConfigurationError, CheckpointError, TrainingError, RunError)
+CONSOLE = Console(highlight=False)
+
+
+@singledispatch
+def run_command(command: Any) -> int:
+    """Run a command; returns the exit code."""
+    raise NotImplementedError(type(command).__name__)
+
+
+@run_command.register
+def _(command: cli.List) -> int:
+    table = Table("experiment", "what", "models", *(f"{scale}: one model takes" for scale in SCALES))
+    for experiment in EXPERIMENTS.values():
+        times = (experiment.minutes[scale] for scale in SCALES)
+        table.add_row(experiment.name, experiment.title, "\n".join(experiment.models), *times)
+    CONSOLE.print(table)
+    table = Table("momentum reproduce …", "what", "runs per seed")
+    for study in REPRODUCTIONS.values():
+        table.add_row(study.name, study.title, str(len(study.variants)))
+    CONSOLE.print(table)
+    return 0
+
+
+@run_command.register
+def _(command: cli.Train) -> int:
+    request = Request(command.experiment, command.model, command.scale, command.seed, tuple(command.settings))
+    out = command.out or request.directory(command.runs)
+    if run_training(request, out, resume=command.resume):
+        CONSOLE.print(f"finished: {out}", soft_wrap=True)
+        return 0
+    words = ["momentum train", request.experiment, "--model", request.model, "--scale", request.scale]
+    words += ["--seed", str(request.seed), *(f"--set {setting}" for setting in request.settings), "--out", str(out)]
+    CONSOLE.print(f"interrupted; everything is saved. Carry on with: {' '.join(words)} --resume", soft_wrap=True)
+    return 130
+
+
+@run_command.register
+def _(command: cli.Evaluate) -> int:
+    if command.checkpoint not in ("best", "last"):
+        raise nearest("checkpoint", command.checkpoint, ("best", "last"))
+    for name, value in run_evaluation(command.run, command.checkpoint).items():
+        CONSOLE.print(f"{name}: {value:.6f}")
+    return 0
+
+
+@run_command.register
+def _(command: cli.Reproduce) -> int:
+    if command.study not in REPRODUCTIONS:
+        raise nearest("study", command.study, list(REPRODUCTIONS))
+    if command.seeds < 1 or command.jobs < 1:
+        raise ConfigurationError(f"--seeds and --jobs must be 1 or more, not {command.seeds} and {command.jobs}")
+    study = REPRODUCTIONS[command.study]
+    whole = run_study(
+        study,
+        scale=command.scale,
+        seeds=command.seeds,
+        out=command.runs,
+        jobs=command.jobs,
+        settings=command.settings,
+    )
+    return 0 if whole else 1

@@ -1,0 +1,67 @@
+"""Run every variant of a study, in as many processes as asked; what is finished already is kept."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from rich.console import Console
+
+from ..training.run_directory import RunDirectory
+from .experiment import Study
+from .runs import Request
+
+
+def requests(study: Study, scale: str, seeds: int) -> list[Request]:
+    """Seed by seed, so that an early stop leaves whole comparisons."""
+    return [
+        Request(study.experiment, variant.model, scale, seed, variant.settings)
+        for seed in range(seeds)
+        for variant in study.variants
+    ]
+
+
+def run_study(study: Study, *, scale: str, seeds: int, out: Path, jobs: int, settings: Sequence[str] = ()) -> bool:
+    """Returns whether every run reached its end."""
+    console = Console()
+    todo = []
+    for request in requests(study, scale, seeds):
+        if settings:
+            request = Request(
+                request.experiment, request.model, request.scale, request.seed, (*request.settings, *settings)
+            )
+        _ = request.config  # an impossible setting is refused before the first run starts
+        run = RunDirectory(request.directory(out))
+        if (run.path / "config.json").exists() and run.finished():
+            console.print(f"finished already: {run.path}", highlight=False)
+        else:
+            todo.append((request, run))
+    stop = threading.Event()
+
+    def start(item: tuple[Request, RunDirectory]) -> bool:
+        if stop.is_set():
+            return False
+        code = subprocess.run(_command(*item, out), env=_environment(jobs)).returncode
+        if code:
+            stop.set()
+        return code == 0
+
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
+        return all(list(pool.map(start, todo)))
+
+
+def _command(request: Request, run: RunDirectory, out: Path) -> list[str]:
+    words = [sys.executable, "-m", "momentum_transformer", "train", request.experiment, "--model", request.model]
+    words += ["--scale", request.scale, "--seed", str(request.seed), "--runs", str(out)]
+    for setting in request.settings:
+        words += ["--set", setting]
+    return [*words, "--resume"] if run.last.exists() else words
+
+
+def _environment(jobs: int) -> dict[str, str]:
+    """Share the cores between the processes."""
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    return {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}

@@ -1,0 +1,38 @@
+"""Reformer as a mixer: hashing attention with shared queries and keys."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..ops.lsh import lsh_attention
+from .mixers import Situation
+
+
+@dataclass(frozen=True)
+class ReformerAttention:
+    """LSH attention; `buckets` hash values, `rounds` hashes, chunks of `chunk_size`. Of q, k and v, k is not used."""
+
+    buckets: int = 32
+    rounds: int = 4
+    chunk_size: int = 32
+
+    def __post_init__(self) -> None:
+        if self.buckets < 2 or self.buckets % 2:
+            raise ValueError(f"buckets must be even and 2 or more, not {self.buckets}")
+        if self.rounds < 1 or self.chunk_size < 1:
+            raise ValueError(f"rounds and chunk_size must be 1 or more, not {self.rounds} and {self.chunk_size}")
+
+    def build(self, heads: int) -> "ReformerAttention":
+        return self
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, at: Situation) -> tuple[Tensor, Any]:
+        if at.state is not None or at.return_state:
+            raise ValueError(
+                "ReformerAttention has no state: which tokens share a chunk depends on the whole sequence; "
+                "call the encoder on the whole prefix instead"
+            )
+        rotations = torch.randn(self.rounds, q.shape[-1], self.buckets // 2, dtype=q.dtype, device=q.device)
+        mask = None if at.key_mask is None else at.key_mask[:, None, :]
+        return lsh_attention(q, v, rotations, chunk_size=self.chunk_size, causal=at.causal, mask=mask), None

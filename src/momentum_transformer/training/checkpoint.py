@@ -1,0 +1,84 @@
+"""Checkpoints: one safetensors file each, replaced in one step, so that a crash leaves the old or the new one.
+
+Tensors are named `model.<parameter>` and `optimizer.<number>.<name>`; counters travel as JSON in the header.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+
+class CheckpointError(Exception):
+    """A checkpoint that cannot be written or read; the message is for the user."""
+
+
+def save_checkpoint(
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None, progress: dict[str, Any]
+) -> None:
+    """Write beside `path`, then take its place. If writing fails, what was at `path` is untouched."""
+    tensors = {f"model.{name}": tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    if optimizer is not None:
+        for number, state in optimizer.state_dict()["state"].items():
+            for name, value in state.items():
+                tensors[f"optimizer.{number}.{name}"] = torch.as_tensor(value).cpu().contiguous()
+    temporary = path.with_name(path.name + ".writing")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, temporary, metadata={"progress": json.dumps(progress)})
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except (OSError, SafetensorError) as error:
+        temporary.unlink(missing_ok=True)
+        kept = f"; the checkpoint before it is safe in {path}" if path.exists() else ""
+        raise CheckpointError(f"could not write {path}: {error}{kept}") from error
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """All tensors and counters of a checkpoint."""
+    if not path.is_file():
+        raise CheckpointError(f"there is no checkpoint {path}; train first, or check the path")
+    try:
+        with safe_open(path, framework="pt") as file:
+            progress = json.loads((file.metadata() or {})["progress"])
+            return {name: file.get_tensor(name) for name in file.keys()}, progress  # noqa: SIM118
+    except (SafetensorError, OSError, KeyError, json.JSONDecodeError) as error:
+        raise CheckpointError(
+            f"{path} is damaged or not one of our checkpoints ({error}); delete it and use another, or train again"
+        ) from error
+
+
+def load_model(path: Path, model: nn.Module) -> dict[str, Any]:
+    """Fill the model from a checkpoint, every key exactly; returns the counters."""
+    tensors, progress = read_checkpoint(path)
+    weights = {name.removeprefix("model."): tensor for name, tensor in tensors.items() if name.startswith("model.")}
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    if wanted != given:
+        differing = sorted(name for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name))
+        raise CheckpointError(
+            f"{path} does not fit this model: {len(differing)} tensors are missing, unknown or of another shape, "
+            f"first {differing[0]} ({given.get(differing[0])} in the file, {wanted.get(differing[0])} in the model)"
+        )
+    model.load_state_dict(weights)
+    return progress
+
+
+def load_optimizer(path: Path, optimizer: torch.optim.Optimizer) -> None:
+    """Fill the optimizer's moments and counters from a checkpoint."""
+    tensors, _ = read_checkpoint(path)
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        if key.startswith("optimizer."):
+            _, number, name = key.split(".", 2)
+            state.setdefault(int(number), {})[name] = tensor
+    count = sum(len(group["params"]) for group in optimizer.param_groups)
+    if state and len(state) != count:
+        raise CheckpointError(f"{path} holds the optimizer of {len(state)} tensors, this model has {count}")
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

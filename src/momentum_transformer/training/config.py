@@ -1,0 +1,34 @@
+"""The part of a configuration that the loop reads."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    steps: int = 1000
+    batch_size: int = 64
+    accumulate: int = 1
+    optimizer: Literal["radam", "adam", "adamw"] = "radam"
+    learning_rate: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = 0.01
+    clip: Literal["tensor", "global", "none"] = "tensor"
+    clip_norm: float = 1.0
+    schedule: Literal["constant", "drop"] = "constant"
+    drop_at: float = 0.3
+    drop_factor: float = 0.1
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    compile: bool = False
+    log_every: int = 10
+    evaluate_every: int = 100
+    save_every: int = 500
+
+    def __post_init__(self) -> None:
+        whole = ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "save_every")
+        for name in whole:
+            if getattr(self, name) < 1:
+                raise ValueError(f"train.{name} must be 1 or more, not {getattr(self, name)}")
+        for name in ("learning_rate", "clip_norm"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"train.{name} must be positive, not {getattr(self, name)}")

@@ -1,0 +1,52 @@
+"""What the user sees while training: a bar on a terminal, a quiet line per evaluation elsewhere."""
+
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+
+class Progress:
+    def __init__(self, title: str, steps: int, done: int, *, leads: bool) -> None:
+        self.title, self.steps, self.done = title, steps, done
+        self.console = Console(quiet=not leads)
+        self.validation = ""
+        self.bar: Bar | None = None
+        self.rate = 0.0
+
+    def __enter__(self) -> "Progress":
+        if self.console.is_terminal and not self.console.quiet:
+            self.bar = Bar(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TextColumn("ETA"),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[status]}"),
+                console=self.console,
+            )
+            self.bar.start()
+            self.task = self.bar.add_task(self.title, total=self.steps, completed=self.done, status="")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def log(self, step: int, line: dict[str, Any]) -> None:
+        self.rate = line["tokens_per_second"] or 0.0
+        if self.bar is not None:
+            status = f"loss {line['loss']:.4f}  {self.rate:,.0f} tokens/s  {self.validation}"
+            self.bar.update(self.task, completed=step, status=status)
+
+    def validated(self, step: int, metrics: dict[str, float]) -> None:
+        self.validation = "validation " + " ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        if self.bar is None:
+            rate = f"  {self.rate:,.0f} tokens/s" if self.rate else ""
+            line = f"{self.title}  step {step}/{self.steps}  {self.validation}{rate}"
+            self.console.print(line, highlight=False, soft_wrap=True)

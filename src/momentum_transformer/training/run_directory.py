@@ -1,0 +1,147 @@
+"""A run directory: everything a run leaves behind, and all that evaluating, resuming and reporting need.
+
+config.json       what was asked for
+provenance.json   which code, versions, machine and command line answered
+metrics.jsonl     one line per log or evaluation
+checkpoint/       last.safetensors, best.safetensors
+"""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1
+
+
+class RunError(Exception):
+    """A run directory that cannot be used; the message is for the user."""
+
+
+class RunDirectory:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def last(self) -> Path:
+        return self.path / "checkpoint" / "last.safetensors"
+
+    @property
+    def best(self) -> Path:
+        return self.path / "checkpoint" / "best.safetensors"
+
+    def create(self, config: dict[str, Any]) -> None:
+        """A new run. One that is there already is never overwritten."""
+        if (self.path / "config.json").exists():
+            raise RunError(
+                f"{self.path} holds a run already; add --resume to carry it on, name another place with --out, "
+                f"or remove it: rm -r {self.path}"
+            )
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.write("config.json", {"format": FORMAT, **config})
+        self.write("provenance.json", provenance())
+
+    def write(self, name: str, content: dict[str, Any]) -> None:
+        """A JSON file, replaced in one step."""
+        temporary = self.path / f"{name}.writing"
+        temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        temporary.replace(self.path / name)
+
+    def read(self, name: str) -> dict[str, Any]:
+        path = self.path / name
+        try:
+            content: dict[str, Any] = json.loads(path.read_text())
+        except FileNotFoundError:
+            raise RunError(f"{self.path} is not a run directory: it has no {name}") from None
+        except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
+            raise RunError(f"{path} cannot be read: {error}") from None
+        if content.get("format", FORMAT) > FORMAT:
+            raise RunError(f"{path} was written by a newer version (format {content['format']}); update this package")
+        return content
+
+    def append_metrics(self, line: dict[str, Any]) -> None:
+        with (self.path / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All lines; a last line cut off by a crash is left out."""
+        path = self.path / "metrics.jsonl"
+        if not path.exists():
+            return []
+        lines = path.read_text().splitlines()
+        parsed = []
+        for number, line in enumerate(lines, start=1):
+            try:
+                parsed.append(json.loads(line))
+            except json.JSONDecodeError:
+                if number < len(lines):
+                    raise RunError(f"{path} line {number} is not JSON") from None
+        return parsed
+
+    def forget_metrics_after(self, step: int) -> None:
+        """Drop what was logged beyond a checkpoint, before carrying on from it."""
+        kept = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step and line["kind"] != "end"]
+        temporary = self.path / "metrics.jsonl.writing"
+        temporary.write_text("".join(kept))
+        temporary.replace(self.path / "metrics.jsonl")
+
+    def finished(self) -> bool:
+        lines = self.metrics()
+        return bool(lines) and lines[-1]["kind"] == "end"
+
+
+def find_runs(root: Path) -> Iterator[RunDirectory]:
+    """Every run directory at or below `root`, in a fixed order."""
+    for config in sorted(root.rglob("config.json")):
+        yield RunDirectory(config.parent)
+
+
+def provenance() -> dict[str, Any]:
+    """Where a run's numbers come from."""
+    import torch
+
+    return {
+        "commit": _git("rev-parse", "HEAD"),
+        "dirty": None if (status := _git("status", "--porcelain")) is None else bool(status),
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {name: _version(name) for name in ("momentum-transformer", "torch", "numpy", "safetensors")},
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _git(*arguments: str) -> str | None:
+    """What git says of the checkout this code runs from; None where there is none."""
+    here = Path(__file__).parent
+    try:
+        run = subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return run.stdout.strip() if run.returncode == 0 else None
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )

@@ -1,0 +1,36 @@
+"""What the loop needs to know of a task, and nothing more."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Score:
+    """Sums over the scored items of a batch, so that any split of a batch adds up to the same mean."""
+
+    loss: Tensor
+    count: Tensor
+    sums: dict[str, Tensor]  # further metrics, each divided by `count` in the end
+
+
+class Task(Protocol):
+    """A model, its data as a pure function of the step, and how it is scored.
+
+    Shard i of k is every k-th row of the global batch: processes and gradient accumulation split it this way, and
+    the result is that of the whole batch.
+    """
+
+    model: nn.Module
+
+    def batch(self, step: int, shard: int, shards: int) -> Any: ...
+
+    def count(self, batch: Any) -> Tensor: ...
+
+    def score(self, model: nn.Module, batch: Any) -> Score: ...
+
+    def validation(self, step: int, shard: int, shards: int) -> Iterator[Any]: ...
+
+    def tokens_per_step(self) -> int: ...
