@@ -1,6 +1,6 @@
 """Shapes in the signatures of the equations are checked while the tests run.
 
-Not in the front doors (`ops.attention`, `ops.softmax`): there, wrong shapes must reach our own error messages.
+Not in the front doors (attention, softmax, connection, adaptive): there, wrong shapes must reach our own messages.
 """
 
 import os
@@ -12,12 +12,11 @@ import torch
 from jaxtyping import install_import_hook
 
 EQUATIONS = (
-    "adaptive",
     "bidirectional",
     "chunked",
-    "connection",
     "geometric",
     "heavy_ball",
+    "lsh",
     "masking",
     "quadratic",
     "recurrent",

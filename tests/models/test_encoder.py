@@ -1,6 +1,5 @@
 """Training, prefill and decoding are one model, for every mixer, residual rule and norm."""
 
-import copy
 import itertools
 from pathlib import Path
 from typing import Any
@@ -117,10 +116,12 @@ def test_states_can_be_saved_reordered_detached_and_are_never_changed(mixer: str
     assert torch.allclose(reordered, expected[beams], atol=1e-13)
 
 
-def test_step_from_the_initial_state_equals_step_from_nothing() -> None:
+def test_step_from_the_initial_state_equals_step_from_nothing(tmp_path: Path) -> None:
     for mixer in MIXERS:
         model, x = encoder(mixer, "plain", "post"), tokens()
-        assert torch.equal(model.step(x[:, 0], model.initial_state(2))[0], model.step(x[:, 0])[0])
+        initial = model.initial_state(2)
+        assert torch.equal(model.step(x[:, 0], initial)[0], model.step(x[:, 0])[0])
+        save_file(state_tensors(initial), tmp_path / "initial.safetensors")
 
 
 def test_gradients_flow_through_prefill_and_steps() -> None:
@@ -141,7 +142,8 @@ def test_learned_momentum_learns_one_pair_a_head_and_layer() -> None:
 
 def test_layers_do_not_share_parameters() -> None:
     model = encoder("learned momentum", "plain", "post")
-    assert len({id(p) for p in model.parameters()}) == len(list(copy.deepcopy(model).parameters()))
+    named = list(model.named_parameters(remove_duplicate=False))
+    assert len({id(parameter) for _, parameter in named}) == len(named)
 
 
 def test_softmax_dropout_acts_in_training_only() -> None:
@@ -150,6 +152,17 @@ def test_softmax_dropout_acts_in_training_only() -> None:
     assert not torch.equal(model(x), model(x))
     model.eval()
     assert torch.equal(model(x), model(x))
+
+
+def test_states_pass_between_autocast_and_full_precision() -> None:
+    for mixer in MIXERS:
+        model, x = encoder(mixer, "plain", "pre").float(), tokens().float()
+        exact, state = model.step(x[:, 0])
+        with torch.autocast("cpu", torch.bfloat16):
+            rough, inside = model.step(x[:, 0], model.initial_state(2))
+            model.step(x[:, 1], state)
+        model.step(x[:, 1], inside)
+        assert torch.allclose(rough.float(), exact, atol=0.1)
 
 
 def test_bfloat16_autocast_trains_every_mixer() -> None:
@@ -168,7 +181,8 @@ def test_bfloat16_autocast_trains_every_mixer() -> None:
         ({"norm": "none"}, "norm must be one of 'post', 'pre', not 'none'"),
         ({"activation": "tanh"}, "activation must be one of 'relu', 'gelu', not 'tanh'"),
         ({"attention": [LinearAttention()]}, "one mixer for each of 2 layers, not 1"),
-        ({"depth": 0}, "one mixer for each of 0 layers"),
+        ({"depth": 0}, "depth must be 1 or more, not 0"),
+        ({"attention": "momentum"}, r"attention must be a mixer such as .*, not 'momentum'"),
     ],
 )
 def test_encoder_refuses_impossible_shapes(options: dict[str, Any], message: str) -> None:
@@ -182,6 +196,12 @@ def test_encoder_says_what_is_wrong_with_its_input() -> None:
         model(x[:, 0])
     with pytest.raises(ValueError, match=r"x_t must have shape \(batch, 16\) or \(batch, 1, 16\)"):
         model.step(x)
+    with pytest.raises(ValueError, match=r"x must be torch.float64 like this encoder, not torch.float32"):
+        model(x.float())
+    with pytest.raises(ValueError, match="x must be on cpu, where this encoder is, not meta"):
+        model(x.to("meta"))
+    with pytest.raises(ValueError, match="state must be an EncoderState, not tuple"):
+        model(x, state=())
     _, state = model(x, return_state=True)
     with pytest.raises(ValueError, match="state must have 3 layers like this encoder, not 2"):
         model(x, state=state._replace(layers=state.layers[:2]))

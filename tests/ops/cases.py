@@ -1,6 +1,6 @@
 """Inputs that the tests of the equations share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -67,8 +67,7 @@ def gradients(outputs: Sequence[Tensor], wanted: Sequence[Tensor], *, seed: int 
         (out.double() * torch.randn(out.shape, generator=generator, dtype=torch.float64)).sum() for out in outputs
     )
     assert isinstance(loss, Tensor)
-    found = torch.autograd.grad(loss, wanted, allow_unused=True)
-    return [torch.zeros_like(x) if g is None else g for g, x in zip(found, wanted, strict=True)]
+    return list(torch.autograd.grad(loss, wanted, materialize_grads=True))
 
 
 def assert_all_close(
@@ -81,6 +80,3 @@ def assert_all_close(
         worst = (a.double() - b.double()).abs().max().item() if a.numel() else 0.0
         scale = max(1.0, b.double().abs().max().item()) if b.numel() else 1.0
         assert worst <= tolerance * scale, f"{name}: {worst:.3g} off, of {scale:.3g}"
-
-
-Attention = Callable[..., Tensor | tuple[Tensor, MomentumState]]

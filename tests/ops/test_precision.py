@@ -106,11 +106,48 @@ def test_decoding_8192_tokens_in_bfloat16_matches_the_parallel_form() -> None:
     assert_all_close([whole, decoded], [exact, exact], ["parallel", "decoded"], EPSILON[torch.bfloat16])
 
 
-def test_autocast_does_not_reach_the_states() -> None:
+@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("form", [{"backend": "recurrent"}, {"chunk_size": 1}, {"chunk_size": 64}], ids=str)
+def test_every_form_keeps_float32_precision_at_any_beta(form: dict[str, object], beta: float) -> None:
+    """Near β = 1, a rounded β would lose the digits of 1 - β at every token."""
+    x = inputs(2000, dtype=torch.float32)
+    y = momentum_attention(x.q, x.k, x.v, beta=beta, **form)
+    wanted = momentum_attention(x.q.double(), x.k.double(), x.v.double(), beta=beta)
+    assert ((y - wanted).norm() / wanted.norm()).item() < 2e-6
+
+
+@pytest.mark.parametrize("with_state", [False, True], ids=["from nothing", "from a state"])
+@pytest.mark.parametrize("mask", masks())
+@pytest.mark.parametrize("backend", ["chunked", "quadratic", "recurrent"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_every_form_agrees_in_every_dtype(dtype: torch.dtype, backend: str, mask: str, with_state: bool) -> None:
+    x = inputs(dtype=dtype)
+    wide = Inputs(*(tensor.detach().double().requires_grad_() for tensor in x))
+    results = []
+    for given, form in ((x, backend), (wide, "recurrent")):
+        y, state = momentum_attention(
+            given.q,
+            given.k,
+            given.v,
+            beta=given.beta,
+            gamma=given.gamma,
+            key_mask=masks()[mask],
+            state=given.state if with_state else None,
+            return_state=True,
+            backend=form,
+        )
+        results.append([y, *state, *gradients([y, *state], given)])
+    assert_all_close(results[0], results[1], ["y", "m", "s", "z", *Inputs._fields], 60 * EPSILON[dtype])
+
+
+def test_autocast_reaches_neither_states_nor_gradients() -> None:
     x = inputs(300, dtype=torch.float32)
     plain, end = momentum_attention(x.q, x.k, x.v, beta=0.9, return_state=True)
+    wanted = gradients([plain, *end], [x.q, x.k, x.v])
     with torch.autocast("cpu", torch.bfloat16):
         y, state = momentum_attention(x.q, x.k, x.v, beta=0.9, return_state=True)
+        given = gradients([y, *state], [x.q, x.k, x.v])
+    assert all(torch.equal(a, b) for a, b in zip(given, wanted, strict=True))
     assert torch.equal(y, plain)
     assert all(torch.equal(a, b) for a, b in zip(state, end, strict=True))
 

@@ -74,6 +74,22 @@ def test_the_given_state_is_never_changed() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, x.state, strict=True))
 
 
+def test_a_state_fits_a_feature_map_that_widens() -> None:
+    x = inputs()
+
+    def both_signs(t: torch.Tensor) -> torch.Tensor:
+        return torch.cat([t.relu(), (-t).relu()], -1)
+
+    whole = momentum_attention(x.q, x.k, x.v, beta=0.5, feature_map=both_signs)
+    _, state = momentum_attention(
+        x.q[:, :, :9], x.k[:, :, :9], x.v[:, :, :9], beta=0.5, feature_map=both_signs, return_state=True
+    )
+    rest = momentum_attention(
+        x.q[:, :, 9:], x.k[:, :, 9:], x.v[:, :, 9:], beta=0.5, feature_map=both_signs, state=state
+    )
+    assert_all_close([rest], [whole[:, :, 9:]], ["y"], 1e-12)
+
+
 def test_an_empty_piece_returns_the_state_it_was_given() -> None:
     x = inputs(0)
     y, state = momentum_attention(x.q, x.k, x.v, beta=0.5, state=x.state, return_state=True)

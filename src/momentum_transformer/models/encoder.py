@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, overload
 
+import torch
 from torch import Tensor, nn
 
 from ..layers.block import Activation, Block, Norm
@@ -48,9 +49,13 @@ class Encoder(nn.Module):
         final_norm: bool = True,
     ) -> None:
         super().__init__()
+        if depth < 1:
+            raise ValueError(f"depth must be 1 or more, not {depth}")
         attention = MomentumAttention() if attention is None else attention
+        if isinstance(attention, str):
+            raise ValueError(f"attention must be a mixer such as MomentumAttention(beta=0.1), not {attention!r}")
         mixers = list(attention) if isinstance(attention, Sequence) else [attention] * depth
-        if depth < 1 or len(mixers) != depth:
+        if len(mixers) != depth:
             raise ValueError(f"attention must name one mixer for each of {depth} layers, not {len(mixers)}")
         self.width = width
         self.causal = causal
@@ -101,6 +106,13 @@ class Encoder(nn.Module):
             raise ValueError(f"x must have shape (batch, length, {self.width}), not {tuple(x.shape)}")
         if not self.causal and (state is not None or return_state):
             raise ValueError("state and return_state need Encoder(causal=True): otherwise there is no recurrence")
+        weight = next(self.parameters())
+        if x.device != weight.device:
+            raise ValueError(f"x must be on {weight.device}, where this encoder is, not {x.device}")
+        if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise ValueError(f"x must be {weight.dtype} like this encoder, not {x.dtype}; cast x, or use autocast")
+        if state is not None and not isinstance(state, EncoderState):
+            raise ValueError(f"state must be an EncoderState, not {type(state).__name__}")
         if state is not None and len(state.layers) != len(self.blocks):
             raise ValueError(f"state must have {len(self.blocks)} layers like this encoder, not {len(state.layers)}")
         before = [None] * len(self.blocks) if state is None else state.layers

@@ -5,10 +5,12 @@ Norms and products are over the features. Every rule returns shape (..., 1), in 
 gradients even where a norm is zero.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
 
+from .checks import check_like
 from .shapes import Float, Tensor
 
 Rule = Callable[[Tensor, Tensor, Tensor, float], Tensor]
@@ -20,6 +22,10 @@ def adaptive_momentum(
     update: Float[Tensor, "*b d"], previous_update: Float[Tensor, "*b d"], *, delta: float = 1e-3
 ) -> Float[Tensor, "*b 1"]:
     """proj[0, 1-δ] (1 - √(‖g - g'‖/‖g'‖))² (eq. 18), one β per token."""
+    # Deviation: the paper has one β a layer; per token, a sample's result does not depend on its batch.
+    if not update.is_floating_point():
+        raise ValueError(f"update must have a floating-point dtype, not {update.dtype}")
+    check_like("previous_update", previous_update, update, "update")
     return _from_ratio(update - previous_update, previous_update, delta)
 
 
@@ -30,7 +36,8 @@ def _from_ratio(difference: Tensor, base: Tensor, delta: float) -> Tensor:
     regular = (base2 > TINY) & (difference2 > TINY * base2) & (difference2 < 16 * base2)
     ratio2 = torch.where(regular, difference2, 1) / torch.where(regular, base2, 1)
     beta = torch.where(regular, (1 - ratio2.pow(0.25)).square(), 1)
-    return beta.clamp(0, 1 - delta).to(difference.dtype)
+    beta = torch.where(difference2.isnan() | base2.isnan(), torch.nan, beta)
+    return beta.clamp(0, _highest(delta, difference.dtype)).to(difference.dtype)
 
 
 def _quotient(numerator: Tensor, denominator: Tensor, delta: float, dtype: torch.dtype) -> Tensor:
@@ -41,7 +48,14 @@ def _quotient(numerator: Tensor, denominator: Tensor, delta: float, dtype: torch
     regular = exists & (numerator > 0) & (numerator < denominator)  # elsewhere the projection is constant
     beta = torch.where(regular, numerator, 0) / torch.where(regular, denominator, 1)
     beta = torch.where(exists & (numerator >= denominator), 1, beta)
-    return beta.clamp(0, 1 - delta).to(dtype)
+    beta = torch.where(numerator.isnan() | denominator.isnan(), torch.nan, beta)
+    return beta.clamp(0, _highest(delta, dtype)).to(dtype)
+
+
+def _highest(delta: float, dtype: torch.dtype) -> float:
+    """The largest number of this dtype that is not above 1 - δ: in bfloat16, 0.999 itself would round to 1."""
+    spacing = torch.finfo(dtype).eps / 2
+    return math.floor((1 - delta) / spacing) * spacing
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:

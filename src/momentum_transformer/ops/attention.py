@@ -1,18 +1,19 @@
 """`momentum_attention` and `linear_attention`: one front door to every form of the paper's equations."""
 
-from typing import Any, Literal, overload
+from typing import Any, Literal, get_args, overload
 
 import torch
 
 from .bidirectional import bidirectional
-from .checks import check_choice, check_mask, check_qkv, check_state, coefficient
+from .checks import check_choice, check_mask, check_qkv, check_state, check_state_shapes, coefficient
 from .feature_maps import FeatureMap, elu_plus_one
-from .recurrences import BACKENDS, Backend, Linear, Momentum, Recurrence
+from .precision import full_precision
+from .recurrences import Backend, Linear, Momentum, Recurrence, run_causal
 from .shapes import Bool, Float, Tensor
 from .state import LinearState, MomentumState, map_state
 
 Weighting = Literal["relative", "terminal"]
-WEIGHTINGS = ("relative", "terminal")
+WEIGHTINGS = get_args(Weighting)
 CHUNK_SIZE = 128
 
 
@@ -88,11 +89,14 @@ def momentum_attention(
         feature_map: φ, applied to q and k; None where they are features already.
         weighting: "relative" is the paper. "terminal" is what the authors' released code trains: key j weighs
             γ(1 - β^(L-j+1))/(1 - β) for every query, L the padded length. It has no recurrent form.
-        normalize: False leaves out the denominator, as the authors' released code does on Long Range Arena.
+        normalize: False leaves out the denominator, as the authors' released code does on Long Range Arena (where it
+            also divides q and k by length^¼ each, which is left to the caller).
         state: what earlier tokens left behind (causal only).
         return_state: also return the state after the last token (causal only).
-        chunk_size: tokens per chunk of the linear-time form; changes speed, not results.
+        chunk_size: tokens per chunk of the linear-time causal form; changes speed, not results. (But a NaN or Inf
+            reaches back to the start of its chunk.)
         backend: "auto", or one form by name: "chunked" (linear time), "quadratic" and "recurrent" (references).
+            Without causal order there is one form.
         eps: added to the denominator.
     """
     check_choice("weighting", weighting, WEIGHTINGS)
@@ -224,7 +228,7 @@ def _attend(
     eps: float,
 ) -> tuple[Tensor, Any]:
     """Masks, dtypes, features, the recurrence itself, and the division: what all attentions here share."""
-    check_choice("backend", backend, BACKENDS)
+    check_choice("backend", backend, get_args(Backend))
     check_mask("key_mask", key_mask, k)
     check_mask("query_mask", query_mask, q)
     if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
@@ -236,28 +240,47 @@ def _attend(
 
     dtype, wide = q.dtype, torch.promote_types(q.dtype, torch.float32)
     if state is not None:
-        check_state(state, like=recurrence.initial(k, v))
-        wide = torch.promote_types(wide, state.s.dtype)
+        check_state(state, recurrence.state_type, q.device)
+        for tensor in state:
+            wide = torch.promote_types(wide, tensor.dtype)
     if query_mask is None and q.shape[2] == k.shape[2]:
         query_mask = key_mask
 
-    with torch.autocast(q.device.type, enabled=False):
+    with full_precision(q.device):
         q, k, v = (_existing(x, mask).to(wide) for x, mask in ((q, query_mask), (k, key_mask), (v, key_mask)))
-        if feature_map is not None:
-            q, k = feature_map(q), _existing(feature_map(k), key_mask)
         if key_weight is not None:
             v = v * key_weight[..., None].to(wide)
         mask = None if key_mask is None else key_mask[:, None, :]
 
+        after = None
         if causal:
-            before = recurrence.initial(k, v) if state is None else map_state(lambda x: x.to(wide), state)
-            numerator, denominator, after = recurrence.causal(q, k, v, before, mask, backend, chunk_size or CHUNK_SIZE)
+            d = k.shape[-1] if feature_map is None else feature_map(k[:, :, :0]).shape[-1]
+            if state is None:
+                shapes = _state_shapes(recurrence.state_type, k, v, d)
+                state = recurrence.state_type(*(v.new_zeros(shape) for shape in shapes.values()))
+            else:
+                check_state_shapes(state, _state_shapes(recurrence.state_type, k, v, d))
+                state = map_state(lambda x: x.to(wide), state)
+            numerator, denominator, after = run_causal(
+                recurrence,
+                q,
+                k,
+                v,
+                state,
+                feature_map=feature_map,
+                mask=mask,
+                backend=backend,
+                chunk_size=chunk_size or CHUNK_SIZE,
+                return_state=return_state,
+            )
         else:
+            if feature_map is not None:
+                q, k = feature_map(q), _existing(feature_map(k), key_mask)
             numerator, denominator = bidirectional(q, k, v, recurrence.key_weights(k.shape[2], mask))
-            after = None
         if normalize:
             if query_mask is not None:  # no division by zero where there is no query
                 denominator = torch.where(query_mask[:, None, :], denominator, 1)
+            # Deviation: eps, so that a query that sees no key gives 0 and not 0/0.
             # a product, because its backward pass needs fewer temporaries than that of a quotient
             numerator = numerator * (1 / (denominator + eps))[..., None]
         return _existing(numerator, query_mask).to(dtype), after
@@ -266,3 +289,9 @@ def _attend(
 def _existing(x: Tensor, mask: Tensor | None) -> Tensor:
     """Zero where the token does not exist, whatever stands there: a NaN in the padding stays out of sight."""
     return x if mask is None else torch.where(mask[:, None, :, None], x, 0)
+
+
+def _state_shapes(kind: type[Any], k: Tensor, v: Tensor, d: int) -> dict[str, tuple[int, ...]]:
+    """The shape of each part of a state: (b, h, d, e), but z, which is (b, h, d)."""
+    lead, e = tuple(k.shape[:2]), v.shape[-1]
+    return {name: (*lead, d) if name == "z" else (*lead, d, e) for name in kind._fields}

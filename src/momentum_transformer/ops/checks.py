@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import torch
@@ -52,27 +53,41 @@ def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
 
 
-def check_state(state: Any, like: Any) -> None:
-    """`state` is of the type, shapes and device of the initial state `like`, and float32 or wider."""
-    if type(state) is not type(like):
-        raise ValueError(f"state must be a {type(like).__name__}, not {type(state).__name__}")
-    for name, given, wanted in zip(like._fields, state, like, strict=True):
-        if given.shape != wanted.shape:
-            raise ValueError(
-                f"state.{name} must have shape {tuple(wanted.shape)} for this batch, heads and width, "
-                f"not {tuple(given.shape)}"
-            )
-        if given.device != wanted.device:
-            raise ValueError(f"state.{name} must be on {wanted.device}, the device of q, not {given.device}")
-        if given.dtype not in (torch.float32, torch.float64):
-            raise ValueError(f"state.{name} must be float32 or float64, not {given.dtype}")
+def check_state(state: Any, kind: type[Any], device: torch.device) -> None:
+    """`state` is a `kind` of tensors on `device`, float32 or wider."""
+    if type(state) is not kind:
+        raise ValueError(f"state must be a {kind.__name__}, not {type(state).__name__}")
+    for name, tensor in zip(kind._fields, state, strict=True):
+        if not isinstance(tensor, Tensor):
+            raise ValueError(f"state.{name} must be a tensor, not {type(tensor).__name__}")
+        if tensor.device != device:
+            raise ValueError(f"state.{name} must be on {device}, the device of q, not {tensor.device}")
+        if tensor.dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"state.{name} must be float32 or float64, not {tensor.dtype}")
+
+
+def check_state_shapes(state: Any, shapes: dict[str, tuple[int, ...]]) -> None:
+    for name, shape in shapes.items():
+        given = tuple(getattr(state, name).shape)
+        if given != shape:
+            raise ValueError(f"state.{name} must have shape {shape} for this batch, heads and width, not {given}")
+
+
+def check_like(name: str, tensor: Any, like: Tensor, like_name: str) -> None:
+    """`tensor` has the shape and device of `like`; dtypes may differ, as they do under autocast."""
+    if not isinstance(tensor, Tensor):
+        raise ValueError(f"{name} must be a tensor, not {type(tensor).__name__}")
+    if tensor.shape != like.shape:
+        raise ValueError(f"{name} must have the shape of {like_name}, {tuple(like.shape)}, not {tuple(tensor.shape)}")
+    if tensor.device != like.device:
+        raise ValueError(f"{name} must be on {like.device} like {like_name}, not {tensor.device}")
 
 
 def check_number(name: str, value: object, *, below_one: bool) -> None:
     """`value` is a plain number: a momentum in [0, 1) (`below_one`) or a positive step size."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} must be a number or a tensor, not {type(value).__name__}")
-    if not (0 <= value < 1 if below_one else 0 < value < math.inf):
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ValueError(f"{name} must be a number, not {type(value).__name__}")
+    if not (0 <= float(value) < 1 if below_one else 0 < float(value) < math.inf):
         raise ValueError(f"{name} must be {_allowed(below_one)}, not {value}")
 
 
@@ -81,18 +96,26 @@ def coefficient(name: str, value: float | Tensor, heads: int, device: torch.devi
     wide = torch.float32 if device.type == "mps" else torch.float64
     if not isinstance(value, Tensor):
         check_number(name, value, below_one=below_one)
-        return torch.tensor([value], dtype=wide, device=device)
+        return torch.tensor([float(value)], dtype=wide, device=device)
     if value.shape not in ((), (heads,)):
         raise ValueError(f"{name} must be a number or have shape ({heads},), not {tuple(value.shape)}")
     if not value.is_floating_point():
         raise ValueError(f"{name} must have a floating-point dtype, not {value.dtype}")
     if value.device != device:
         raise ValueError(f"{name} must be on {device}, the device of q, not {value.device}")
-    if not torch.compiler.is_compiling():  # a look at the values would break the graph
-        inside = (value >= 0) & (value < 1) if below_one else (value > 0) & value.isfinite()
-        if not bool(inside.all()):
-            raise ValueError(f"{name} must be {_allowed(below_one)}, not {value.tolist()}")
+    check_range(name, value, below_one=below_one)
     return value.reshape(-1).to(wide)
+
+
+def check_range(name: str, value: Tensor, *, below_one: bool) -> None:
+    """The same for each value of a tensor on the CPU; NaN passes, and propagates."""
+    # a look at the values would break a compiled graph, and make the program wait for a GPU
+    if torch.compiler.is_compiling() or value.device.type != "cpu":
+        return
+    outside = (value < 0) | (value >= 1) if below_one else (value <= 0) | value.isinf()
+    if bool(outside.any()):
+        shown = value.tolist() if value.numel() <= 16 else value[outside][0].item()
+        raise ValueError(f"{name} must be {_allowed(below_one)}, not {shown}")
 
 
 def _allowed(below_one: bool) -> str:

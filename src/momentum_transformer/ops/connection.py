@@ -4,7 +4,7 @@ Layer ℓ proposes an `update` of x (its attention output). A plain residual add
 keeps some of the motion of the layers before.
 """
 
-from .checks import check_number
+from .checks import check_like, check_number, check_range
 from .shapes import Float, Tensor
 
 
@@ -20,7 +20,8 @@ def momentum_connection(
 
     The first layer has no velocity: pass None. β may be one value a token, shape (..., 1).
     """
-    _check(beta, gamma)
+    # Deviation: Table 1's step size γ, which eq. 15 lacks; it scales the current update too.
+    _check(x, beta, gamma, {"update": update, "velocity": velocity})
     velocity = update if velocity is None else beta * velocity + update
     return x + gamma * velocity, velocity
 
@@ -38,12 +39,18 @@ def difference_connection(
     `previous` is what the layer before had for x. Equal to the velocity form where nothing but the connection
     changes x between the layers; otherwise it also carries on what feed-forward and normalisation did.
     """
-    _check(beta, gamma)
+    # Deviation: printed as X - T₋₁(X), which is zero read literally; heavy ball needs the layer's previous input.
+    _check(x, beta, gamma, {"update": update, "previous": previous})
     moved = x + gamma * update
     return (moved if previous is None else moved + beta * (x - previous)), x
 
 
-def _check(beta: float | Tensor, gamma: float | Tensor) -> None:
+def _check(x: Tensor, beta: float | Tensor, gamma: float | Tensor, others: dict[str, Tensor | None]) -> None:
     for name, value, below_one in (("beta", beta, True), ("gamma", gamma, False)):
-        if not isinstance(value, Tensor):
+        if isinstance(value, Tensor):
+            check_range(name, value, below_one=below_one)
+        else:
             check_number(name, value, below_one=below_one)
+    for name, tensor in others.items():
+        if tensor is not None:
+            check_like(name, tensor, x, "x")

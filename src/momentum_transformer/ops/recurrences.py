@@ -1,6 +1,6 @@
-"""Which recurrence: linear or momentum, each with all of its forms under one roof.
+"""Which recurrence: linear or momentum, each with what its forms need; and `run_causal`, which picks the form.
 
-`attention.py` runs whichever it is given. A new member of the family is one more class here.
+A new member of the family is one more class here.
 """
 
 from dataclasses import dataclass
@@ -9,14 +9,15 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 
 from .bidirectional import key_weights
-from .chunked import linear_chunked, momentum_chunked
+from .chunked import ChunkWeights, chunked_scan, linear_weights, momentum_weights
+from .feature_maps import FeatureMap, elu_plus_one
+from .masking import compact, linear_state_after, momentum_state_after, spread
 from .quadratic import momentum_quadratic
-from .recurrent import linear_step, momentum_recurrent, momentum_step
+from .recurrent import linear_step, momentum_step, token_by_token
 from .shapes import Tensor
 from .state import LinearState, MomentumState
 
 Backend = Literal["auto", "chunked", "quadratic", "recurrent"]
-BACKENDS = ("auto", "chunked", "quadratic", "recurrent")
 
 
 class Causal(NamedTuple):
@@ -24,24 +25,28 @@ class Causal(NamedTuple):
 
     numerator: Tensor
     denominator: Tensor
-    state: Any
+    state: Any  # None where it was not asked for and costs something
 
 
 class Recurrence(Protocol):
-    """A causal recurrence over features q, k (..., n, d) and values v (..., n, e), and its non-causal weights."""
+    """Features q, k (..., n, d), values v (..., n, e), a state, and weights that are plain numbers."""
 
-    def initial(self, k: Tensor, v: Tensor) -> Any: ...
+    @property
+    def state_type(self) -> type[Any]: ...
 
-    def causal(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        state: Any,
-        mask: Tensor | None,
-        backend: Backend,
-        chunk_size: int,
-    ) -> Causal: ...
+    def step(self, q: Tensor, k: Tensor, v: Tensor, state: Any) -> tuple[Tensor, Tensor, Any]: ...
+
+    def quadratic(
+        self, q: Tensor, k: Tensor, v: Tensor, state: Any, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Any]: ...
+
+    def chunk_weights(self, length: int, like: Tensor) -> ChunkWeights: ...
+
+    def pack(self, state: Any) -> Tensor: ...
+
+    def unpack(self, lanes: Tensor, z: Tensor) -> Any: ...
+
+    def state_after(self, length: Tensor, k: Tensor, v: Tensor, state: Any) -> Any: ...
 
     def key_weights(self, length: int, mask: Tensor | None) -> Tensor | None: ...
 
@@ -52,32 +57,27 @@ class Momentum:
 
     beta: Tensor
     gamma: Tensor
+    state_type = MomentumState
 
-    def initial(self, k: Tensor, v: Tensor) -> MomentumState:
-        s, z = Linear().initial(k, v)
-        return MomentumState(m=s, s=s, z=z)
+    def step(self, q: Tensor, k: Tensor, v: Tensor, state: MomentumState) -> tuple[Tensor, Tensor, MomentumState]:
+        return momentum_step(q, k, v, state, beta=self.beta, gamma=self.gamma)
 
-    def causal(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        state: MomentumState,
-        mask: Tensor | None,
-        backend: Backend,
-        chunk_size: int,
-    ) -> Causal:
-        beta, gamma = self.beta, self.gamma
-        if backend == "quadratic":
-            return Causal(*momentum_quadratic(q, k, v, state, beta=beta, gamma=gamma, mask=mask))
-        if backend == "recurrent":
-            return Causal(*momentum_recurrent(q, k, v, state, beta=beta, gamma=gamma, mask=mask))
-        if backend == "auto" and q.shape[-2] == 1 and mask is None:
-            numerator, denominator, state = momentum_step(
-                q.squeeze(-2), k.squeeze(-2), v.squeeze(-2), state, beta=beta, gamma=gamma
-            )
-            return Causal(numerator.unsqueeze(-2), denominator.unsqueeze(-1), state)
-        return Causal(*momentum_chunked(q, k, v, state, beta=beta, gamma=gamma, mask=mask, chunk_size=chunk_size))
+    def quadratic(
+        self, q: Tensor, k: Tensor, v: Tensor, state: MomentumState, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, MomentumState]:
+        return momentum_quadratic(q, k, v, state, beta=self.beta, gamma=self.gamma, mask=mask)
+
+    def chunk_weights(self, length: int, like: Tensor) -> ChunkWeights:
+        return momentum_weights(self.beta, self.gamma, length, like=like)
+
+    def pack(self, state: MomentumState) -> Tensor:
+        return torch.stack([state.s, state.m], -3)
+
+    def unpack(self, lanes: Tensor, z: Tensor) -> MomentumState:
+        return MomentumState(m=lanes[..., 1, :, :], s=lanes[..., 0, :, :], z=z)
+
+    def state_after(self, length: Tensor, k: Tensor, v: Tensor, state: MomentumState) -> MomentumState:
+        return momentum_state_after(length, k, v, state, beta=self.beta, gamma=self.gamma)
 
     def key_weights(self, length: int, mask: Tensor | None) -> Tensor:
         return key_weights(self.beta, self.gamma, length, mask=mask)
@@ -85,31 +85,105 @@ class Momentum:
 
 @dataclass(frozen=True)
 class Linear:
-    """No momentum (eq. 5, 7, 8). The reference forms are those of momentum at β = 0, γ = 1."""
+    """No momentum (eq. 5, 7, 8). The quadratic reference is that of momentum at β = 0, γ = 1."""
 
-    def initial(self, k: Tensor, v: Tensor) -> LinearState:
-        lead, d, e = k.shape[:-2], k.shape[-1], v.shape[-1]
-        return LinearState(s=v.new_zeros(*lead, d, e), z=v.new_zeros(*lead, d))
+    state_type = LinearState
 
-    def causal(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        state: LinearState,
-        mask: Tensor | None,
-        backend: Backend,
-        chunk_size: int,
-    ) -> Causal:
-        if backend in ("quadratic", "recurrent"):
-            momentum = Momentum(beta=v.new_zeros(1), gamma=v.new_ones(1))
-            before = MomentumState(m=torch.zeros_like(state.s), s=state.s, z=state.z)
-            numerator, denominator, after = momentum.causal(q, k, v, before, mask, backend, chunk_size)
-            return Causal(numerator, denominator, LinearState(s=after.s, z=after.z))
-        if backend == "auto" and q.shape[-2] == 1 and mask is None:
-            numerator, denominator, state = linear_step(q.squeeze(-2), k.squeeze(-2), v.squeeze(-2), state)
-            return Causal(numerator.unsqueeze(-2), denominator.unsqueeze(-1), state)
-        return Causal(*linear_chunked(q, k, v, state, mask=mask, chunk_size=chunk_size))
+    def step(self, q: Tensor, k: Tensor, v: Tensor, state: LinearState) -> tuple[Tensor, Tensor, LinearState]:
+        return linear_step(q, k, v, state)
+
+    def quadratic(
+        self, q: Tensor, k: Tensor, v: Tensor, state: LinearState, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, LinearState]:
+        before = MomentumState(m=torch.zeros_like(state.s), s=state.s, z=state.z)
+        numerator, denominator, after = Momentum(v.new_zeros(1), v.new_ones(1)).quadratic(q, k, v, before, mask)
+        return numerator, denominator, LinearState(s=after.s, z=after.z)
+
+    def chunk_weights(self, length: int, like: Tensor) -> ChunkWeights:
+        return linear_weights(length, like=like)
+
+    def pack(self, state: LinearState) -> Tensor:
+        return state.s[..., None, :, :]
+
+    def unpack(self, lanes: Tensor, z: Tensor) -> LinearState:
+        return LinearState(s=lanes.squeeze(-3), z=z)
+
+    def state_after(self, length: Tensor, k: Tensor, v: Tensor, state: LinearState) -> LinearState:
+        return linear_state_after(length, k, v, state)
 
     def key_weights(self, length: int, mask: Tensor | None) -> None:
         return None
+
+
+def run_causal(
+    recurrence: Recurrence,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    state: Any,
+    *,
+    feature_map: FeatureMap | None,
+    mask: Tensor | None,
+    backend: Backend,
+    chunk_size: int,
+    return_state: bool,
+) -> Causal:
+    """The recurrence in the form that was asked for, or in the fastest: by token for one, by chunk for more."""
+    n = q.shape[-2]
+    if n == 0:  # nothing, tied to all inputs so that each gets its (empty) gradient
+        nothing = q.sum(-1) * k.sum(-1)
+        return Causal(v * nothing[..., None], nothing, state)
+    if backend == "chunked" or (backend == "auto" and n > 1):
+        return _chunked(
+            recurrence,
+            q,
+            k,
+            v,
+            state,
+            feature_map=feature_map,
+            mask=mask,
+            chunk_size=chunk_size,
+            return_state=return_state,
+        )
+    if feature_map is not None:
+        q, k = feature_map(q), feature_map(k)
+    if backend == "quadratic":
+        return Causal(*recurrence.quadratic(q, k, v, state, mask))
+    return Causal(*token_by_token(recurrence.step, q, k, v, state, mask))
+
+
+def _chunked(
+    recurrence: Recurrence,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    state: Any,
+    *,
+    feature_map: FeatureMap | None,
+    mask: Tensor | None,
+    chunk_size: int,
+    return_state: bool,
+) -> Causal:
+    """In linear time, without the masked tokens."""
+    if mask is not None:
+        q, k, v = compact(mask, q, k, v)
+    fused = feature_map is elu_plus_one  # the paper's φ is applied chunk by chunk, and never stored
+    if feature_map is not None and not fused:
+        q, k = feature_map(q), feature_map(k)
+    size = min(chunk_size, q.shape[-2])
+    numerator, denominator, lanes, z = chunked_scan(
+        q,
+        k,
+        v,
+        recurrence.pack(state),
+        state.z,
+        full=recurrence.chunk_weights(size, v),
+        last=recurrence.chunk_weights(q.shape[-2] % size, v),
+        elu=fused,
+    )
+    if mask is None:
+        return Causal(numerator, denominator, recurrence.unpack(lanes, z))
+    after = None
+    if return_state:
+        after = recurrence.state_after(mask.sum(-1), elu_plus_one(k) if fused else k, v, state)
+    return Causal(spread(mask, numerator), spread(mask, denominator[..., None]).squeeze(-1), after)

@@ -1,7 +1,10 @@
-"""Momentum attention token by token: the paper's recurrence, read aloud (eq. 12).
+"""Attention token by token: the paper's recurrences, read aloud (eq. 8 and 12).
 
 The reference that every other form is tested against, and the form that decoding uses.
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -19,8 +22,10 @@ def momentum_step(
     gamma: Float[Tensor, "*h"],
 ) -> tuple[Float[Tensor, "*b e"], Float[Tensor, "*b"], MomentumState]:
     """One token of eq. 12: numerator φ(q)ᵀs, denominator φ(q)ᵀz, and the state after it. q, k are features."""
-    beta, gamma = beta[..., None, None].to(v.dtype), gamma[..., None, None].to(v.dtype)
-    m = beta * state.m + k[..., :, None] * v[..., None, :]
+    # Deviation: m has the sign of the updates, where the paper subtracts twice.
+    # βm is written m - (1 - β)m, because near 1 a rounded β would lose most digits of 1 - β.
+    fading, gamma = (1 - beta)[..., None, None].to(v.dtype), gamma[..., None, None].to(v.dtype)
+    m = state.m - fading * state.m + k[..., :, None] * v[..., None, :]
     s = state.s + gamma * m
     z = state.z + k
     return (q[..., None, :] @ s).squeeze(-2), (q * z).sum(-1), MomentumState(m, s, z)
@@ -35,31 +40,28 @@ def linear_step(
     return (q[..., None, :] @ s).squeeze(-2), (q * z).sum(-1), LinearState(s, z)
 
 
-def momentum_recurrent(
+def token_by_token(
+    step: Callable[[Tensor, Tensor, Tensor, Any], tuple[Tensor, Tensor, Any]],
     q: Float[Tensor, "*b n d"],
     k: Float[Tensor, "*b n d"],
     v: Float[Tensor, "*b n e"],
-    state: MomentumState,
-    *,
-    beta: Float[Tensor, "*h"],
-    gamma: Float[Tensor, "*h"],
+    state: Any,
     mask: Bool[Tensor, "*#b n"] | None = None,
-) -> tuple[Float[Tensor, "*b n e"], Float[Tensor, "*b n"], MomentumState]:
-    """`momentum_step` for each token in turn; a masked token leaves the state as it was."""
-    numerators, denominators = [v.new_zeros(*v.shape[:-2], 0, v.shape[-1])], [v.new_zeros(*v.shape[:-2], 0)]
+) -> tuple[Float[Tensor, "*b n e"], Float[Tensor, "*b n"], Any]:
+    """`step` for each token in turn; a masked token leaves the state as it was."""
+    numerators, denominators = [], []
     for i in range(q.shape[-2]):
-        numerator, denominator, after = momentum_step(
-            q[..., i, :], k[..., i, :], v[..., i, :], state, beta=beta, gamma=gamma
-        )
+        numerator, denominator, after = step(q[..., i, :], k[..., i, :], v[..., i, :], state)
         if mask is None:
             state = after
         else:
-            real = mask[..., i, None, None]
-            state = MomentumState(
-                m=torch.where(real, after.m, state.m),
-                s=torch.where(real, after.s, state.s),
-                z=torch.where(real[..., 0], after.z, state.z),
+            real = mask[..., i, None]
+            state = type(state)(
+                *(
+                    torch.where(real if name == "z" else real[..., None], new, old)
+                    for name, new, old in zip(state._fields, after, state, strict=True)
+                )
             )
-        numerators.append(numerator.unsqueeze(-2))
-        denominators.append(denominator.unsqueeze(-1))
-    return torch.cat(numerators, -2), torch.cat(denominators, -1), state
+        numerators.append(numerator)
+        denominators.append(denominator)
+    return torch.stack(numerators, -2), torch.stack(denominators, -1), state

@@ -52,6 +52,8 @@ def softmax_attention(
     check_qkv(q, k, v, causal=causal)
     check_mask("key_mask", key_mask, k)
     check_mask("query_mask", query_mask, q)
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must be in [0, 1), not {dropout}")
     if not causal and (state is not None or return_state):
         raise ValueError("state and return_state need causal=True: without causal order there is no cache to keep")
     if query_mask is None and q.shape[2] == k.shape[2]:
@@ -65,7 +67,7 @@ def softmax_attention(
         if state is not None:
             _check_cache(state, k, v)
             past = state.k.shape[2]
-            k, v = torch.cat([state.k, k], 2), torch.cat([state.v, v], 2)
+            k, v = torch.cat([state.k.to(k.dtype), k], 2), torch.cat([state.v.to(v.dtype), v], 2)
             mask = torch.cat([state.mask, mask], 1)
             key_mask = mask
         state = CacheState(k, v, mask)
@@ -102,13 +104,17 @@ def _visible(q: Tensor, k: Tensor, key_mask: Tensor | None, causal: bool, past: 
 def _check_cache(state: object, k: Tensor, v: Tensor) -> None:
     if not isinstance(state, CacheState):
         raise ValueError(f"state must be a CacheState, not {type(state).__name__}")
-    for name, cached, new in (("k", state.k, k), ("v", state.v, v)):
-        if cached.shape[:2] != new.shape[:2] or cached.shape[3] != new.shape[3]:
+    b, h, past = k.shape[0], k.shape[1], state.k.shape[2]
+    for name, cached, shape, device in (
+        ("k", state.k, (b, h, past, k.shape[3]), k.device),
+        ("v", state.v, (b, h, past, v.shape[3]), k.device),
+        ("mask", state.mask, (b, past), k.device),
+    ):
+        if tuple(cached.shape) != shape:
             raise ValueError(
-                f"state.{name} must have shape ({new.shape[0]}, {new.shape[1]}, any, {new.shape[3]}) "
-                f"for this batch, heads and width, not {tuple(cached.shape)}"
+                f"state.{name} must have shape {shape} for this batch, heads and width, not {tuple(cached.shape)}"
             )
-        if cached.dtype != new.dtype or cached.device != new.device:
-            raise ValueError(
-                f"state.{name} must be {new.dtype} on {new.device} like {name}, not {cached.dtype} on {cached.device}"
-            )
+        if cached.device != device:
+            raise ValueError(f"state.{name} must be on {device}, the device of q, not {cached.device}")
+    if state.mask.dtype != torch.bool:
+        raise ValueError(f"state.mask must be bool, not {state.mask.dtype}")

@@ -1,0 +1,13 @@
+"""Where autocast must not reach: states and their accumulation are float32 or wider, whatever surrounds them."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """Autocast off, on devices that have it."""
+    if not torch.amp.is_autocast_available(device.type):
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)
