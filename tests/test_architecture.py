@@ -18,7 +18,7 @@ ALLOWED = {
     "training": set(),
     "data": set(),
     "experiments": {"data", "training", "generation", "models", "layers", "ops"},
-    "report": {"experiments"},
+    "report": {"experiments", "training"},
     "web": {"experiments", "generation", "models"},
 }
 

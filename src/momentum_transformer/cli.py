@@ -59,7 +59,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Run a table or figure of the paper: every model and seed.
+    """Run a table or figure of the paper: every model and seed, then the report.
 
     Example: momentum reproduce copy --seeds 3
     """
@@ -76,9 +76,24 @@ class Reproduce:
     """Change one value of every run's configuration; may be repeated."""
     runs: Path = Path("runs")
     """Where run directories go; what is finished there is kept."""
+    report: Path = Path("report")
+    """Where the report goes."""
 
 
-Command = List | Train | Evaluate | Reproduce
+@dataclass(frozen=True)
+class Report:
+    """Write figures, tables and one HTML page from finished runs.
+
+    Example: momentum report runs --out report
+    """
+
+    runs: Positional[tuple[Path, ...]]
+    """Run directories, or folders that hold them."""
+    out: Path = Path("report")
+    """Where the report goes."""
+
+
+Command = List | Train | Evaluate | Reproduce | Report
 
 
 def main(arguments: list[str] | None = None) -> None:

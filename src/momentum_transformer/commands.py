@@ -77,4 +77,20 @@ def _(command: cli.Reproduce) -> int:
         jobs=command.jobs,
         settings=command.settings,
     )
-    return 0 if whole else 1
+    if not whole:
+        CONSOLE.print("not every run was finished; the same command carries on where it stopped")
+        return 1
+    return run_command(cli.Report((command.runs,), command.report))
+
+
+@run_command.register
+def _(command: cli.Report) -> int:
+    try:
+        from .report.page import write_report
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"the report needs {error.name}: pip install 'momentum-transformer[all]'") from None
+    page, left_out = write_report(list(command.runs), command.out)
+    for line in left_out:
+        CONSOLE.print(f"left out: {line}", soft_wrap=True)
+    CONSOLE.print(f"report: {page}", soft_wrap=True)
+    return 0

@@ -21,8 +21,9 @@ def nearest(kind: str, given: str, allowed: Sequence[str]) -> ConfigurationError
 
 
 def to_json(config: Any) -> dict[str, Any]:
-    """Nested dataclasses as nested dictionaries."""
-    return dataclasses.asdict(config)
+    """Nested dataclasses as nested dictionaries, exactly as a JSON file gives them back."""
+    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
+    return plain
 
 
 def from_json(kind: type[T], values: dict[str, Any], *, where: str = "") -> T:

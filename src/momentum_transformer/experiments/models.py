@@ -34,6 +34,10 @@ class ModelConfig:
     feedforward: int = 1024
     dropout: float = 0.1
 
+    def __post_init__(self) -> None:
+        self.mixer()  # refuses impossible coefficients
+        self.connection()
+
     def mixer(self) -> Mixer:
         match self.attention:
             case "softmax":

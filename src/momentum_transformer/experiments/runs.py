@@ -1,6 +1,5 @@
 """From a request (experiment, model, scale, seed, settings) to a run directory, and back again."""
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,14 +44,14 @@ def run_training(request: Request, out: Path, *, resume: bool) -> bool:
     run = RunDirectory(out)
     config = request.config
     with join_world() as world:
-        asked = {**dataclasses.asdict(request), "settings": list(request.settings), "config": to_json(config)}
+        asked = {**to_json(request), "config": to_json(config)}
         if resume:
             stored = run.read("config.json")
             if any(stored.get(key) != value for key, value in asked.items()):
                 raise RunError(f"{out} was started with other settings; resume it with the command in provenance.json")
-        elif world.leads:
-            run.create(asked)
         task = EXPERIMENTS[request.experiment].task(config, request.seed)
+        if world.leads and not resume:
+            run.create(asked)
         title = f"{request.experiment} {request.model}"
         return train(task, config.train, run=run, world=world, seed=request.seed, resume=resume, title=title)
 

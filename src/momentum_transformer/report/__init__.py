@@ -1,0 +1,1 @@
+"""Run directories in; figures, tables and one HTML page out. Reads nothing else, and is imported by nothing else."""

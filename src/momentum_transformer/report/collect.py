@@ -1,0 +1,58 @@
+"""What the report knows of a run: what was asked, and the curves that came of it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..experiments.runs import Request, load_run
+from ..training.run_directory import RunDirectory, RunError, find_runs
+
+
+@dataclass(frozen=True)
+class Run:
+    request: Request
+    config: Any
+    provenance: dict[str, Any]
+    validation: dict[str, np.ndarray]  # step, loss, accuracy, seconds
+    seconds: float
+
+    def final(self, metric: str) -> float:
+        """At the last step. The best step would favour whoever is evaluated most often."""
+        return float(self.validation[metric][-1])
+
+    def steps_to(self, accuracy: float) -> float:
+        """The first evaluated step at this accuracy or above; infinite if there is none."""
+        reached = np.flatnonzero(self.validation["accuracy"] >= accuracy)
+        return float(self.validation["step"][reached[0]]) if len(reached) else float("inf")
+
+    @property
+    def seconds_per_step(self) -> float:
+        return self.seconds / float(self.validation["step"][-1])
+
+
+def collect(paths: list[Path]) -> tuple[list[Run], list[str]]:
+    """Every finished run at or below the paths, and a line for each that was left out."""
+    runs, left_out = [], []
+    for root in paths:
+        if not root.exists():
+            raise RunError(f"there is no {root}")
+        for directory in find_runs(root):
+            if not directory.finished():
+                left_out.append(f"{directory.path}: not finished")
+                continue
+            runs.append(_load(directory))
+    if not runs:
+        given = ", ".join(map(str, paths))
+        raise RunError(f"no finished run in {given}; train one first, for instance: momentum reproduce copy")
+    return runs, left_out
+
+
+def _load(directory: RunDirectory) -> Run:
+    request, config = load_run(directory.path)
+    lines = directory.metrics()
+    evaluations = [line for line in lines if line["kind"] == "validation"]
+    names = [name for name in evaluations[0] if name != "kind"]
+    curves = {name: np.array([line[name] for line in evaluations], dtype=float) for name in names}
+    return Run(request, config, directory.read("provenance.json"), curves, lines[-1]["seconds"])

@@ -1,0 +1,129 @@
+"""Figures: legible in black and white, axes with units, each model always in the same colour, dash and place."""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ..experiments.models import MODELS
+from .groups import Group
+
+COLOURS = dict(zip(MODELS, ("#000000", "#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00"), strict=True))
+DASHES = dict(zip(MODELS, ("-", (0, (1, 1)), "--", "-.", (0, (4, 1, 1, 1, 1, 1)), (0, (6, 1))), strict=True))
+MARKERS = dict(zip(MODELS, ("o", "v", "s", "^", "D", "P"), strict=True))
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "svg.hashsalt": "momentum-transformer",
+    "figure.constrained_layout.use": True,
+}
+
+
+def svg(figure: Figure) -> str:
+    """The figure as SVG text, the same bytes for the same figure."""
+    buffer = io.StringIO()
+    with plt.rc_context(STYLE):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    plt.close(figure)
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def curves(found: Sequence[Group]) -> Figure:
+    """Validation loss and accuracy against steps, and loss against training seconds."""
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(1, 3, figsize=(11, 3.4))
+        panels = (("step", "loss", axes[0]), ("step", "accuracy", axes[1]), ("seconds", "loss", axes[2]))
+        for across, metric, axis in panels:
+            for group in found:
+                x = np.stack([run.validation[across] for run in group.runs]).mean(0)
+                mean, low, high = group.curve(metric)
+                colour, dash = COLOURS[group.model], DASHES[group.model]
+                every = max(1, len(x) // 6)
+                axis.plot(
+                    x,
+                    mean,
+                    color=colour,
+                    ls=dash,
+                    lw=1.4,
+                    marker=MARKERS[group.model],
+                    ms=3.5,
+                    markevery=every,
+                    label=group.label,
+                )
+                axis.fill_between(x, low, high, color=colour, alpha=0.12, lw=0)
+            axis.set_xlabel("training steps" if across == "step" else "training time (s)")
+            if metric == "loss":
+                axis.set_yscale("log")
+                axis.set_ylabel("validation loss (nats per token)")
+            else:
+                axis.set_ylabel("validation accuracy (share of tokens)")
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return figure
+
+
+def sweep(found: Sequence[Group], setting: str, label: str, reference: Group | None) -> Figure:
+    """Final loss and accuracy against one coefficient, every seed a point; the reference as a band."""
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(1, 2, figsize=(8, 3.2))
+        values = [group.value(setting) for group in found]
+        places = np.arange(len(values))
+        for metric, axis in zip(("loss", "accuracy"), axes, strict=True):
+            finals = [group.final(metric) for group in found]
+            colour = COLOURS[found[0].model]
+            axis.plot(places, [f.mean() for f in finals], "-o", color=colour, ms=4, label="mean over seeds")
+            for place, final in zip(places, finals, strict=True):
+                axis.plot([place] * len(final), final, "x", color="#555555", ms=4)
+            if reference is not None:
+                final = reference.final(metric)
+                axis.axhline(final.mean(), color=COLOURS[reference.model], ls="--", lw=1.2, label=reference.label)
+                axis.axhspan(final.min(), final.max(), color=COLOURS[reference.model], alpha=0.12, lw=0)
+            axis.set_xticks(places, [f"{value:g}" for value in values])
+            axis.set_xlabel(label)
+            _scale(axis, metric)
+        axes[0].legend(loc="best")
+    return figure
+
+
+def weightings(relative: Sequence[Group], terminal: Sequence[Group], linear: Group | None) -> Figure:
+    """Final loss of the paper's and of the released code's weights, side by side for each (β, γ)."""
+    with plt.rc_context(STYLE):
+        figure, axis = plt.subplots(figsize=(7.4, 3.2))
+        for offset, family, colour, marker, label in (
+            (-0.13, relative, COLOURS["momentum"], "^", "relative (the paper)"),
+            (0.13, terminal, "#666666", "s", "terminal (the released code)"),
+        ):
+            for place, group in enumerate(family):
+                final = group.final("loss")
+                name = label if place == 0 else None
+                axis.plot([place + offset] * len(final), final, marker, color=colour, ms=4, mfc="none")
+                axis.plot(place + offset, final.mean(), marker, color=colour, ms=7, label=name)
+        if linear is not None:
+            final = linear.final("loss")
+            axis.axhline(final.mean(), color=COLOURS["linear"], ls="--", lw=1.2, label="linear attention, mean")
+        labels = [f"β {group.value('model.beta'):g}\nγ {group.value('model.gamma'):g}" for group in relative]
+        axis.set_xticks(range(len(relative)), labels)
+        _scale(axis, "loss")
+        axis.legend(loc="best")
+    return figure
+
+
+def _scale(axis: Axes, metric: str) -> None:
+    if metric == "loss":
+        axis.set_yscale("log")
+        axis.set_ylabel("final validation loss (nats per token)")
+    else:
+        axis.set_ylabel("final validation accuracy")

@@ -1,0 +1,57 @@
+"""Runs that differ in the seed only are one line of a figure or table: mean and spread."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..experiments.experiment import Study
+from .collect import Run
+
+
+@dataclass(frozen=True)
+class Group:
+    label: str
+    model: str
+    settings: tuple[str, ...]
+    runs: tuple[Run, ...]
+
+    def final(self, metric: str) -> np.ndarray:
+        return np.array([run.final(metric) for run in self.runs])
+
+    def curve(self, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean, lowest and highest over seeds, at each evaluation."""
+        values = np.stack([run.validation[metric] for run in self.runs])
+        return values.mean(0), values.min(0), values.max(0)
+
+    @property
+    def seeds(self) -> int:
+        return len(self.runs)
+
+    def value(self, setting: str) -> float:
+        """The value given to a setting by --set."""
+        return float(next(text.partition("=")[2] for text in self.settings if text.startswith(f"{setting}=")))
+
+    def has(self, setting: str) -> bool:
+        return any(text == setting or text.startswith(f"{setting}=") for text in self.settings)
+
+
+def scales(runs: Iterable[Run]) -> list[str]:
+    return sorted({run.request.scale for run in runs})
+
+
+def groups(study: Study, scale: str, runs: Iterable[Run]) -> list[Group]:
+    """The study's variants that were run at this scale, in the study's order."""
+    found: dict[tuple[str, tuple[str, ...]], list[Run]] = defaultdict(list)
+    for run in runs:
+        if run.request.experiment == study.experiment and run.request.scale == scale:
+            found[run.request.model, tuple(run.request.settings)].append(run)
+    result = []
+    for variant in study.variants:
+        members = sorted(found.get((variant.model, variant.settings), []), key=lambda run: run.request.seed)
+        if members:
+            changed = ", ".join(setting.removeprefix("model.").replace("=", " ") for setting in variant.settings)
+            label = f"{variant.model}, {changed}" if changed else variant.model
+            result.append(Group(label, variant.model, variant.settings, tuple(members)))
+    return result

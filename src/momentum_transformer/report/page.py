@@ -1,0 +1,86 @@
+"""One self-contained HTML page, and the same figures and tables as files."""
+
+import html
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+from .collect import Run, collect
+from .figures import svg
+from .sections import Section, make_sections
+
+CSS = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 72rem; margin: 2rem auto;
+       padding: 0 1rem; }
+h1 { font-size: 1.7rem; } h2 { margin-top: 3rem; border-bottom: 1px solid #ccc; padding-bottom: .2rem; }
+figure { margin: 1rem 0; } figure svg { width: 100%; height: auto; }
+table { border-collapse: collapse; margin: 1rem 0; font-size: .92rem; } caption { text-align: left; color: #555; }
+td { white-space: nowrap; } th, td { padding: .25rem .7rem; border-bottom: 1px solid #ddd; text-align: right; }
+th:first-child, td:first-child { text-align: left; }
+thead th { border-bottom: 2px solid #333; } li { margin: .2rem 0; }
+footer, .note { color: #555; font-size: .88rem; }
+nav a { margin-right: 1.2rem; }
+"""
+
+
+def write_report(paths: list[Path], out: Path) -> tuple[Path, list[str]]:
+    """Write the page and its parts into `out`; returns the page and a line for each run that was left out."""
+    runs, left_out = collect(paths)
+    sections = make_sections(runs)
+    out.mkdir(parents=True, exist_ok=True)
+    drawn = []
+    for section in sections:
+        section.figure.savefig(out / f"{section.name}.png", dpi=150)
+        drawn.append(svg(section.figure))
+        (out / f"{section.name}.svg").write_text(drawn[-1])
+        (out / f"{section.name}.md").write_text(markdown(section))
+    plt.close("all")
+    page = out / "index.html"
+    page.write_text(_page(sections, drawn, runs, left_out))
+    return page, left_out
+
+
+def markdown(section: Section) -> str:
+    """The section's table and findings."""
+    return section.table.markdown() + "\n" + "".join(f"- {finding}\n" for finding in section.findings)
+
+
+def _page(sections: Sequence[Section], drawn: Sequence[str], runs: Sequence[Run], left_out: Sequence[str]) -> str:
+    links = "".join(f'<a href="#{section.name}">{html.escape(section.title)}</a>' for section in sections)
+    body = "".join(_section(section, figure) for section, figure in zip(sections, drawn, strict=True))
+    if not sections:
+        body = "<p>The runs belong to none of the studies that <code>momentum list</code> shows.</p>"
+    missing = "".join(f"<li>{html.escape(line)}</li>" for line in left_out)
+    note = f'<p class="note">Left out:</p><ul class="note">{missing}</ul>' if left_out else ""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width"><title>Momentum Transformer: report</title>'
+        f"<style>{CSS}</style></head><body><h1>Momentum Transformer: report</h1>"
+        f"<nav>{links}</nav>{body}{note}"
+        f"<footer><h2>Where the numbers come from</h2>{_sources(runs)}</footer></body></html>\n"
+    )
+
+
+def _section(section: Section, figure: str) -> str:
+    findings = "".join(f"<li>{html.escape(finding)}</li>" for finding in section.findings)
+    title = html.escape(section.title)
+    return (
+        f'<section id="{section.name}"><h2>{title}</h2><p>{html.escape(section.intro)}</p>'
+        f'<figure aria-label="{title}">{figure}</figure>{section.table.html()}'
+        f"<h3>What held</h3><ul>{findings}</ul></section>"
+    )
+
+
+def _sources(runs: Sequence[Run]) -> str:
+    """Each distinct combination of code, machine and versions, and how many runs it made."""
+    counts: dict[str, int] = {}
+    for run in runs:
+        kept = {
+            key: run.provenance.get(key) for key in ("commit", "dirty", "cpu", "cores", "threads", "gpu", "versions")
+        }
+        text = json.dumps(kept, ensure_ascii=False)
+        counts[text] = counts.get(text, 0) + 1
+    items = "".join(f"<li>{count} runs: <code>{html.escape(text)}</code></li>" for text, count in counts.items())
+    return f"<ul>{items}</ul>"

@@ -1,0 +1,86 @@
+"""The command line: one clear line and exit code 2 for what cannot be done, and a fast --help."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from momentum_transformer.cli import main
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main(list(words))
+    assert isinstance(stopped.value.code, int)
+    return stopped.value.code
+
+
+def test_train_evaluate_and_report_in_one_go(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = str(tmp_path / "runs")
+    assert run("train", "copy", "--model", "linear", "--scale", "tiny", "--seed", "3", "--runs", runs) == 0
+    directory = tmp_path / "runs" / "copy" / "linear" / "tiny-seed3"
+    assert f"finished: {directory}" in capsys.readouterr().out
+    assert run("evaluate", str(directory)) == 0
+    assert "accuracy: 0." in capsys.readouterr().out
+    assert run("report", runs, "--out", str(tmp_path / "report")) == 0
+    assert f"report: {tmp_path / 'report' / 'index.html'}" in capsys.readouterr().out
+
+
+def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("list") == 0
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("copy", "softmax", "paper", "copy-weighting"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "cpy"], "momentum: unknown experiment 'cpy'; did you mean 'copy'?"),
+        (["train", "copy", "--model", "sofmax"], "momentum: unknown model 'sofmax'; did you mean 'softmax'?"),
+        (["train", "copy", "--scale", "smal"], "momentum: unknown scale 'smal'; did you mean 'small'?"),
+        (
+            ["train", "copy", "--set", "model.bta=1"],
+            "momentum: unknown setting 'model.bta'; did you mean 'model.beta'?",
+        ),
+        (["train", "copy", "--set", "model.beta=1.5", "--scale", "tiny"], "momentum: beta must be in [0, 1), not 1.5"),
+        (["evaluate", "nowhere"], "momentum: nowhere is not a run directory: it has no config.json"),
+        (["report", "nowhere"], "momentum: there is no nowhere"),
+        (["reproduce", "figure"], "momentum: unknown study 'figure'"),
+        (["reproduce", "copy", "--seeds", "0"], "momentum: --seeds and --jobs must be 1 or more"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(
+    words: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(*words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(message)
+    assert error.count("\n") == 1
+    assert not list(tmp_path.rglob("config.json"))
+
+
+def test_reproduce_runs_a_study_and_keeps_what_is_finished(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["reproduce", "copy", "--scale", "tiny", "--jobs", "2", "--runs", str(tmp_path / "runs")]
+    words += ["--report", str(tmp_path / "report"), "--set", "train.steps=5"]
+    assert run(*words) == 0
+    first = capfd.readouterr().out
+    assert first.strip().endswith(str(tmp_path / "report" / "index.html"))
+    assert run(*words) == 0
+    assert capfd.readouterr().out.count("finished already") == 6
+
+
+@pytest.mark.parametrize("words", [[], ["train"], ["reproduce"], ["report"], ["evaluate"], ["list"]])
+def test_help_has_an_example_and_does_not_wait_for_torch(words: list[str]) -> None:
+    program = (
+        "import sys\nfrom momentum_transformer.cli import main\n"
+        f"try:\n    main({[*words, '--help']!r})\nexcept SystemExit:\n    assert 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Example" in done.stdout
