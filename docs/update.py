@@ -35,14 +35,14 @@ def attention_table() -> str:
         if name == "momentum":
             ratio = "" if row["ratio_to_half_length"] is None else f"{row['ratio_to_half_length']:.2f}"
             lines.append(f"| {n:,} | {row['seconds']:.2f} | {ratio} | {seconds['linear', n]['seconds']:.2f} |")
-    machine, decoding = result["machine"], result["decoding"]
+    machine, memory, decoding = result["machine"], result["memory"], result["decoding"]
     lines += [
         "",
         f"Causal forward and backward, {result['shape']}, on {machine['cores']} cores ({machine['cpu']}, "
-        f"torch {machine['torch']}). Peak extra memory at n = {result['memory']['n']:,}: {result['memory']['ratio']:.2f} × "
+        f"torch {machine['torch']}). Peak extra memory at n = {memory['n']:,}: {memory['ratio']:.2f} × "
         "the bytes of q, k, v, y and their gradients. One decoded token takes "
         + " and ".join(f"{row['microseconds']:.0f} µs at position {row['position']:,}" for row in decoding)
-        + f". Command: `{result['command']}`.",
+        + f". The allocator keeps freed memory. Command: `{result['command']}`.",
     ]
     return "\n".join(lines) + "\n"
 

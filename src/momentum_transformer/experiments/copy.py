@@ -157,7 +157,7 @@ STUDIES = (
                 Variant("momentum", (f"model.weighting={weighting}", f"model.beta={beta}", f"model.gamma={gamma}"))
                 for weighting in ("relative", "terminal")
                 for beta in (0.1, 0.6)
-                for gamma in (0.3, 0.6, 1.0)
+                for gamma in (0.6, 1.0)
             ),
         ),
     ),
