@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup check test test-all bench reproduce clean
+.PHONY: setup check test test-all bench reproduce docs clean
 
 setup: $(READY)
 
@@ -27,10 +27,15 @@ test-all: setup  # torch.compile cannot trace the shape checks, so its tests run
 	MOMENTUM_CHECK_SHAPES=0 $(BIN)/pytest tests/compiled
 
 bench: setup
-	$(BIN)/python benchmarks/attention.py --out results/attention.json
+	$(BIN)/python -m benchmarks.attention --out results/attention.json
+	$(BIN)/python -m benchmarks.training --out results/training.json
 
 reproduce: setup
 	$(BIN)/momentum reproduce copy
+
+docs: setup  # what README and docs take from results/
+	$(BIN)/python docs/figures/draw.py
+	$(BIN)/python docs/update.py
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

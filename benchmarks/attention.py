@@ -1,6 +1,6 @@
 """Time and memory of causal momentum attention: linear in length, small in memory, constant per decoded token.
 
-    python benchmarks/attention.py --out results/attention.json
+    python -m benchmarks.attention --out results/attention.json
 
 Correctness comes first: the forms must agree before anything is timed.
 """
@@ -150,7 +150,7 @@ def main() -> None:
     keep_freed_memory()
     check()
     result = {
-        "command": "python benchmarks/attention.py",
+        "command": "python -m benchmarks.attention",
         "machine": machine(),
         "allocator": "glibc, keeping freed memory: " + " ".join(f"{k}={v}" for k, v in ALLOCATOR.items()),
         "shape": f"b = 1, h = {HEADS}, d = e = {WIDTH}, float32, causal, forward + backward",

@@ -1,6 +1,6 @@
 """What the pages say is so: README's code runs, and every name and test they point to exists."""
 
-import importlib
+import importlib.util
 import re
 from pathlib import Path
 
@@ -48,6 +48,27 @@ def test_every_test_in_paper_to_code_exists(path: str, name: str) -> None:
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_tables_and_figures_are_those_of_the_committed_results(tmp_path: Path) -> None:
+    specification = importlib.util.spec_from_file_location("update", ROOT / "docs" / "update.py")
+    assert specification is not None
+    assert specification.loader is not None
+    update = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(update)
+    tables = update.tables(tmp_path)
+    for name in update.PAGES:
+        page = (ROOT / name).read_text()
+        assert "<!-- results:" in page
+        assert update.fill(page, tables) == page, f"{name} is out of date: make docs"
+    drawn = {path.name for path in tmp_path.glob("*.svg")}
+    assert drawn == {path.name for path in (ROOT / "docs" / "results").glob("*.svg")}
+
+
+def test_architecture_lists_every_package() -> None:
+    picture = (ROOT / "docs" / "architecture.md").read_text()
+    for path in (ROOT / "src" / "momentum_transformer").glob("*/__init__.py"):
+        assert f"  {path.parent.name}/" in picture, path.parent.name
 
 
 @pytest.mark.parametrize("name", ["ops", "layers", "models"])

@@ -1,6 +1,7 @@
 """What each command of the `momentum` line does."""
 
 from functools import singledispatch
+from importlib.util import find_spec
 from typing import Any
 
 from rich.console import Console
@@ -44,6 +45,8 @@ def _(command: cli.List) -> int:
 def _(command: cli.Train) -> int:
     request = Request(command.experiment, command.model, command.scale, command.seed, tuple(command.settings))
     out = command.out or request.directory(command.runs)
+    if find_spec("tensorboard") is None:
+        CONSOLE.print("tensorboard is not installed: metrics go to metrics.jsonl only")
     if run_training(request, out, resume=command.resume):
         CONSOLE.print(f"finished: {out}", soft_wrap=True)
         return 0

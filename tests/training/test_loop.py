@@ -206,6 +206,12 @@ def test_paper_scale_has_the_papers_size() -> None:
     assert sum(p.numel() for p in model.parameters()) == pytest.approx(3.16e6, rel=0.01)
 
 
+def test_bfloat16_training_learns_too(tmp_path: Path) -> None:
+    run_training(tiny("train.precision=bfloat16", "train.learning_rate=0.01"), tmp_path, resume=False)
+    validation = [loss for kind, _, loss in losses(tmp_path) if kind == "validation"]
+    assert validation[-1] < validation[0]
+
+
 def test_metrics_also_go_to_tensorboard(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     run_training(tiny(), tmp_path, resume=False)

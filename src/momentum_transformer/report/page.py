@@ -15,7 +15,7 @@ CSS = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 72rem; margin: 2rem auto;
        padding: 0 1rem; }
 h1 { font-size: 1.7rem; } h2 { margin-top: 3rem; border-bottom: 1px solid #ccc; padding-bottom: .2rem; }
-figure { margin: 1rem 0; } figure svg { width: 100%; height: auto; }
+figure { margin: 1rem 0; } figure svg { max-width: 100%; height: auto; }
 table { border-collapse: collapse; margin: 1rem 0; font-size: .92rem; } caption { text-align: left; color: #555; }
 td { white-space: nowrap; } th, td { padding: .25rem .7rem; border-bottom: 1px solid #ddd; text-align: right; }
 th:first-child, td:first-child { text-align: left; }

@@ -131,12 +131,16 @@ def _version(package: str) -> str | None:
 
 def _git(*arguments: str) -> str | None:
     """What git says of the checkout this code runs from; None where there is none."""
-    here = Path(__file__).parent
-    try:
-        run = subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return run.stdout.strip() if run.returncode == 0 else None
+    for words in (("ls-files", "--error-unmatch", Path(__file__).name), arguments):  # is this file its own?
+        try:
+            run = subprocess.run(
+                ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        if run.returncode:
+            return None
+    return run.stdout.strip()
 
 
 def _cpu() -> str:
