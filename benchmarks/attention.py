@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import time
@@ -43,25 +44,29 @@ def forward_backward(n: int, attend: Any) -> float:
 
 
 def lengths(repeats: int) -> list[dict[str, Any]]:
-    """Best of many, all lengths and both attentions interleaved, so that a busy minute hurts all alike."""
+    """Interleaved, so that a busy minute hurts all alike: best time, and the median ratio within a round."""
     attentions = {
         "momentum": lambda q, k, v: momentum_attention(q, k, v, beta=0.6),
         "linear": linear_attention,
     }
-    best = {(name, n): float("inf") for name in attentions for n in LENGTHS}
+    seconds: dict[tuple[str, int], list[float]] = {(name, n): [] for name in attentions for n in LENGTHS}
     forward_backward(LENGTHS[-1], attentions["momentum"])  # memory that the system has never given out before is slow
     for _ in range(repeats):
-        for name, n in best:
-            best[name, n] = min(best[name, n], forward_backward(n, attentions[name]))
-    return [
-        {
-            "attention": name,
-            "n": n,
-            "seconds": round(seconds, 4),
-            "ratio_to_half_length": round(seconds / best[name, n // 2], 3) if (name, n // 2) in best else None,
-        }
-        for (name, n), seconds in best.items()
-    ]
+        for name, n in seconds:
+            seconds[name, n].append(forward_backward(n, attentions[name]))
+    rows = []
+    for (name, n), times in seconds.items():
+        half = seconds.get((name, n // 2))
+        ratio = None if half is None else statistics.median(a / b for a, b in zip(times, half, strict=True))
+        rows.append(
+            {
+                "attention": name,
+                "n": n,
+                "seconds": round(min(times), 4),
+                "ratio_to_half_length": None if ratio is None else round(ratio, 3),
+            }
+        )
+    return rows
 
 
 def peak_memory(n: int) -> dict[str, Any]:
