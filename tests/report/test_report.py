@@ -42,7 +42,7 @@ def test_the_report_has_a_section_a_figure_and_a_table_for_every_study(runs: Pat
     assert text.count("<section") == text.count("<svg") == text.count("<table") == len(REPRODUCTIONS)
     assert "http-equiv" not in text
     assert 'src="' not in text
-    for name in ("copy-small", "ablation-connection-small", "ablation-beta-small", "weighting-small"):
+    for name in ("copy-small", "ablation-connection-small", "ablation-beta-small", "weighting-small", "sweep-small"):
         assert (tmp_path / f"{name}.png").stat().st_size > 1000
         assert (tmp_path / f"{name}.svg").read_text().startswith("<svg")
         assert (tmp_path / f"{name}.md").read_text().startswith("| ")

@@ -129,6 +129,15 @@ COPY = Experiment(
 )
 
 BETAS = (0.0, 0.01, 0.1, 0.3, 0.6, 0.9, 0.99)
+SWEEP = tuple((beta, gamma) for beta in (0.1, 0.6) for gamma in (0.3, 0.6, 1.0))
+
+
+def _swept(model: str, weighting: str) -> tuple[Variant, ...]:
+    return tuple(
+        Variant(model, (f"model.weighting={weighting}", f"model.beta={beta}", f"model.gamma={gamma}"))
+        for beta, gamma in SWEEP
+    )
+
 
 STUDIES = (
     Study("copy", "Copy task (Figure 1)", "copy", tuple(Variant(model) for model in MODELS)),
@@ -151,14 +160,15 @@ STUDIES = (
         "copy-weighting",
         "The paper's weights or the released code's",
         "copy",
+        (Variant("linear"), *_swept("momentum", "relative"), *_swept("momentum", "terminal")),
+    ),
+    Study(
+        "copy-sweep",
+        "β and γ of every momentum model",
+        "copy",
         (
             Variant("linear"),
-            *(
-                Variant("momentum", (f"model.weighting={weighting}", f"model.beta={beta}", f"model.gamma={gamma}"))
-                for weighting in ("relative", "terminal")
-                for beta in (0.1, 0.6)
-                for gamma in (0.6, 1.0)
-            ),
+            *(variant for model in MODELS if "momentum" in model for variant in _swept(model, "relative")),
         ),
     ),
 )

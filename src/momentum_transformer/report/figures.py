@@ -1,7 +1,7 @@
 """Figures: legible in black and white, axes with units, each model always in the same colour, dash and place."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -98,14 +98,14 @@ def sweep(found: Sequence[Group], setting: str, label: str, reference: Group | N
     return figure
 
 
-def weightings(relative: Sequence[Group], terminal: Sequence[Group], linear: Group | None) -> Figure:
-    """Final loss of the paper's and of the released code's weights, side by side for each (β, γ)."""
+def families(
+    families: Mapping[str, Sequence[Group]], styles: Sequence[tuple[str, str]], linear: Group | None
+) -> Figure:
+    """Final loss of several families side by side for each (β, γ), each in its (colour, marker); every seed hollow."""
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots(figsize=(7.4, 3.2))
-        for offset, family, colour, marker, label in (
-            (-0.13, relative, COLOURS["momentum"], "^", "relative (the paper)"),
-            (0.13, terminal, "#666666", "s", "terminal (the released code)"),
-        ):
+        offsets = 0.26 * (np.arange(len(families)) - (len(families) - 1) / 2)
+        for offset, (label, family), (colour, marker) in zip(offsets, families.items(), styles, strict=True):
             for place, group in enumerate(family):
                 final = group.final("loss")
                 name = label if place == 0 else None
@@ -114,8 +114,9 @@ def weightings(relative: Sequence[Group], terminal: Sequence[Group], linear: Gro
         if linear is not None:
             final = linear.final("loss")
             axis.axhline(final.mean(), color=COLOURS["linear"], ls="--", lw=1.2, label="linear attention, mean")
-        labels = [f"β {group.value('model.beta'):g}\nγ {group.value('model.gamma'):g}" for group in relative]
-        axis.set_xticks(range(len(relative)), labels)
+        first = next(iter(families.values()))
+        labels = [f"β {group.value('model.beta'):g}\nγ {group.value('model.gamma'):g}" for group in first]
+        axis.set_xticks(range(len(first)), labels)
         _scale(axis, "loss")
         axis.legend(loc="best")
     return figure

@@ -30,6 +30,7 @@ def make_sections(runs: Sequence[Run]) -> list[Section]:
         "copy-ablation-connection": connection_section,
         "copy-ablation-beta": beta_section,
         "copy-weighting": weighting_section,
+        "copy-sweep": coefficient_section,
     }
     sections = []
     for scale in scales(runs):
@@ -185,7 +186,48 @@ def weighting_section(found: list[Group], scale: str, title: str) -> Section | N
         f"weighting-{scale}",
         f"{title}, scale {scale}",
         f"Scale {scale}, momentum attention with a plain residual. Final validation loss; hollow marks are seeds.",
-        figures.weightings(relative, terminal, linear),
+        figures.families(
+            {"relative (the paper)": relative, "terminal (the released code)": terminal},
+            ((figures.COLOURS["momentum"], "^"), ("#666666", "s")),
+            linear,
+        ),
         Table(f"{title}, scale {scale}", columns, tuple(rows)),
+        tuple(findings),
+    )
+
+
+def coefficient_section(found: list[Group], scale: str, title: str) -> Section | None:
+    """Is a model judged by a bad step size? Each momentum model at its best β and γ."""
+    linear = next((group for group in found if group.model == "linear"), None)
+    models = list(dict.fromkeys(group.model for group in found if group is not linear))
+    family = {model: [group for group in found if group.model == model] for model in models}
+    settings = [{group.settings for group in members} for members in family.values()]
+    if not settings or any(other != settings[0] for other in settings):  # only whole sweeps are compared
+        return None
+    rows = [
+        (
+            f"β {line[0].value('model.beta'):g}, γ {line[0].value('model.gamma'):g}",
+            *(spread(group.final("loss"), 4) for group in line),
+        )
+        for line in zip(*family.values(), strict=True)
+    ]
+    findings = []
+    for model, members in family.items():
+        best = min(members, key=lambda group: group.final("loss").mean())
+        text = f"{model}: best at β = {best.value('model.beta'):g}, γ = {best.value('model.gamma'):g}"
+        if linear is not None:
+            text += f"; better there than linear attention: {separated(best.final('loss'), linear.final('loss'))}"
+        findings.append(f"{text}.")
+    if linear is not None:
+        rows.append(("linear attention", spread(linear.final("loss"), 4), *[""] * (len(models) - 1)))
+    seeds = sorted({group.seeds for group in found})
+    return Section(
+        f"sweep-{scale}",
+        f"{title}, scale {scale}",
+        f"Scale {scale}, the connection as in Table 1. Final validation loss; hollow marks are seeds "
+        f"({' or '.join(map(str, seeds))} each). The best of several settings is chosen on the same numbers that are "
+        "compared, which favours the models that have settings.",
+        figures.families(family, [(figures.COLOURS[model], figures.MARKERS[model]) for model in models], linear),
+        Table(f"{title}, scale {scale}", ("coefficients", *models), tuple(rows)),
         tuple(findings),
     )
