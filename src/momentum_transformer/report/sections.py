@@ -202,7 +202,7 @@ def coefficient_section(found: list[Group], scale: str, title: str) -> Section |
     models = list(dict.fromkeys(group.model for group in found if group is not linear))
     family = {model: [group for group in found if group.model == model] for model in models}
     settings = [{group.settings for group in members} for members in family.values()]
-    if not settings or any(other != settings[0] for other in settings):  # only whole sweeps are compared
+    if len(models) < 2 or any(other != settings[0] for other in settings):  # only whole sweeps are compared
         return None
     rows = [
         (
