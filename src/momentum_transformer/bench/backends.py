@@ -26,7 +26,7 @@ def _status(name: Any) -> BackendStatus:
         momentum_attention(x, x, x, beta=0.5, backend=name)
     except (ValueError, RuntimeError) as error:
         return BackendStatus(name, False, str(error).splitlines()[0])
-    return BackendStatus(name, True, "runs everywhere that PyTorch runs")
+    return BackendStatus(name, True, "it runs here")
 
 
 def active_backend() -> str:

@@ -1,6 +1,8 @@
 """Peak memory of forward + backward, measured in a process of its own.
 
-python -m momentum_transformer.bench.memory "native momentum" 1,8,65536,64 float32 1
+Contestant, shape, dtype, calls and threads:
+
+    python -m momentum_transformer.bench.memory "native momentum" 1,8,65536,64 float32 1 2
 """
 
 import json

@@ -17,8 +17,9 @@ LOOKS: dict[str, dict[str, Any]] = {
     "chunked momentum": {"color": "#E69F00", "ls": "--", "marker": "^"},
     "SDPA": {"color": "#000000", "ls": "-.", "marker": "o"},
 }
-ROOFLINE: dict[str, Any] = {"color": "#666666", "ls": (0, (1, 1)), "lw": 1.8}
-TENSORS: dict[str, Any] = {"color": "#666666", "ls": (0, (5, 1, 1, 1, 1, 1)), "lw": 1.2}
+ROOFLINE: dict[str, Any] = {"color": "#666666", "ls": (0, (4, 1, 1, 1, 1, 1)), "lw": 1.4}
+# above the curves, because the best of them lie on it
+TENSORS: dict[str, Any] = {"color": "#222222", "ls": (0, (1, 2)), "lw": 1.2, "zorder": 3}
 
 
 def draw(record: Record) -> str:
