@@ -29,6 +29,7 @@ test-all: setup  # torch.compile cannot trace the shape checks, so its tests run
 bench: setup
 	$(BIN)/python -m benchmarks.attention --out results/attention.json
 	$(BIN)/python -m benchmarks.training --out results/training.json
+	$(BIN)/momentum bench --threads 2 --out results/bench.json --plot docs/results/bench.svg
 
 reproduce: setup
 	$(BIN)/momentum reproduce copy

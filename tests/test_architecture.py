@@ -19,6 +19,7 @@ ALLOWED = {
     "data": set(),
     "experiments": {"data", "training", "generation", "models", "layers", "ops"},
     "report": {"experiments", "training"},
+    "bench": {"ops", "training", "report"},
     "web": {"experiments", "generation", "models"},
 }
 

@@ -93,7 +93,30 @@ class Report:
     """Where the report goes."""
 
 
-Command = List | Train | Evaluate | Reproduce | Report
+@dataclass(frozen=True)
+class Bench:
+    """Time causal attention on this CPU, ours and its peers: first they must agree, then they are timed.
+
+    Example: momentum bench --threads 2 --out results/bench.json --plot docs/results/bench.svg
+    """
+
+    shapes: tuple[str, ...] = ()
+    """Shapes b,h,n,d to time instead of the standard four, such as 64,8,128,32."""
+    backends: bool = False
+    """Only say which backend is active, and why another is not."""
+    peers: bool = True
+    """Also time other packages that are installed."""
+    threads: int | None = None
+    """How many threads; by default as many as PyTorch takes."""
+    out: Path | None = None
+    """Write every number there as JSON."""
+    plot: Path | None = None
+    """Draw time and memory against the length there, as SVG."""
+    quick: bool = False
+    """Tiny shapes in seconds: a smoke test, not a measurement."""
+
+
+Command = List | Train | Evaluate | Reproduce | Report | Bench
 
 
 def main(arguments: list[str] | None = None) -> None:

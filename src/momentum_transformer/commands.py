@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from . import cli
+from .bench.shapes import BenchError
 from .experiments import EXPERIMENTS, REPRODUCTIONS
 from .experiments.configuration import ConfigurationError, nearest
 from .experiments.experiment import SCALES
@@ -17,7 +18,7 @@ from .training.checkpoint import CheckpointError
 from .training.loop import TrainingError
 from .training.run_directory import RunError
 
-USER_ERRORS = (ConfigurationError, CheckpointError, TrainingError, RunError)
+USER_ERRORS = (BenchError, ConfigurationError, CheckpointError, TrainingError, RunError)
 CONSOLE = Console(highlight=False)
 
 
@@ -96,4 +97,21 @@ def _(command: cli.Report) -> int:
     for line in left_out:
         CONSOLE.print(f"left out: {line}", soft_wrap=True)
     CONSOLE.print(f"report: {page}", soft_wrap=True)
+    return 0
+
+
+@run_command.register
+def _(command: cli.Bench) -> int:
+    from .bench.command import run_bench
+
+    run_bench(
+        CONSOLE,
+        shapes=command.shapes,
+        backends=command.backends,
+        peers=command.peers,
+        threads=command.threads,
+        out=command.out,
+        plot=command.plot,
+        quick=command.quick,
+    )
     return 0

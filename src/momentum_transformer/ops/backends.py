@@ -24,3 +24,8 @@ def backends() -> tuple[BackendStatus, ...]:
         BackendStatus("quadratic", True, "PyTorch, the closed form; a reference"),
         BackendStatus("recurrent", True, "PyTorch, token by token; a reference"),
     )
+
+
+def active_backend() -> str:
+    """What `backend="auto"` runs on a CPU."""
+    return next(status.name for status in backends() if status.available)
