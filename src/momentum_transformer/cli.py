@@ -93,7 +93,24 @@ class Report:
     """Where the report goes."""
 
 
-Command = List | Train | Evaluate | Reproduce | Report
+@dataclass(frozen=True)
+class Serve:
+    """Serve a page where trained models complete pictures pixel by pixel, side by side. Ctrl-C ends it.
+
+    Example: momentum serve runs/mnist
+    """
+
+    runs: Positional[tuple[Path, ...]] = ()
+    """Run directories, or folders that hold them; by default the model that comes with this package."""
+    host: str = "127.0.0.1"
+    """Address to listen on; by default only this machine can reach the page."""
+    port: int = 8000
+    """Port to listen on; 0 takes any that is free."""
+    data_dir: Path | None = None
+    """Where the test images are, to offer some on the page."""
+
+
+Command = List | Train | Evaluate | Reproduce | Report | Serve
 
 
 def main(arguments: list[str] | None = None) -> None:

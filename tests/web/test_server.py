@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from momentum_transformer.web import ServeError
 from momentum_transformer.web.models import Picture
-from momentum_transformer.web.server import ServeError, address, is_private, open_socket
+from momentum_transformer.web.server import address, is_private, open_socket
 from momentum_transformer.web.studio import Studio
 
 from .fake import FakeModel, ask, serving, still

@@ -6,15 +6,12 @@ import socket
 
 import uvicorn
 
+from . import ServeError
 from .app import create_app
 from .studio import Studio
 
 CONNECTIONS = 64
 CLOSING_SECONDS = 3
-
-
-class ServeError(Exception):
-    """The page cannot be served; the message is for the user."""
 
 
 def open_socket(host: str, port: int) -> socket.socket:
