@@ -42,11 +42,13 @@ class Train:
     """This run's own directory, instead of one below --runs."""
     resume: bool = False
     """Carry on from the last checkpoint."""
+    data_dir: Path | None = None
+    """Where data sets are; by default $MOMENTUM_DATA, else `data`."""
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Evaluate a trained run on fresh validation data.
+    """Evaluate a trained run on validation data, or on the test split, which is noted in its metrics.jsonl.
 
     Example: momentum evaluate runs/copy/momentum/small-seed0
     """
@@ -55,6 +57,10 @@ class Evaluate:
     """A run directory."""
     checkpoint: str = "best"
     """best or last."""
+    split: str = "validation"
+    """validation or test."""
+    data_dir: Path | None = None
+    """Where data sets are; by default $MOMENTUM_DATA, else where the run found its data."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,8 @@ class Reproduce:
     """Where run directories go; what is finished there is kept."""
     report: Path = Path("report")
     """Where the report goes."""
+    data_dir: Path | None = None
+    """Where data sets are; by default $MOMENTUM_DATA, else `data`."""
 
 
 @dataclass(frozen=True)

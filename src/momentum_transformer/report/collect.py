@@ -53,6 +53,7 @@ def _load(directory: RunDirectory) -> Run:
     request, config = load_run(directory.path)
     lines = directory.metrics()
     evaluations = [line for line in lines if line["kind"] == "validation"]
+    seconds = next(line["seconds"] for line in lines if line["kind"] == "end")
     names = [name for name in evaluations[0] if name != "kind"]
     curves = {name: np.array([line[name] for line in evaluations], dtype=float) for name in names}
-    return Run(request, config, directory.read("provenance.json"), curves, lines[-1]["seconds"])
+    return Run(request, config, directory.read("provenance.json"), curves, seconds)
