@@ -19,7 +19,7 @@ ALLOWED = {
     "data": set(),
     "experiments": {"data", "training", "generation", "models", "layers", "ops"},
     "report": {"experiments", "training"},
-    "web": {"experiments", "generation", "models"},
+    "web": {"experiments", "training", "generation", "models", "ops"},
 }
 
 
