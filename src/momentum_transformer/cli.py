@@ -64,6 +64,35 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
+class Generate:
+    """Draw pictures with a trained run: a grid, an animation, single files.
+
+    Example: momentum generate runs/digits/momentum/small-seed0 --count 64 --out grid.png --gif drawing.gif
+    """
+
+    run: Positional[Path]
+    """A run directory."""
+    count: int = 64
+    """How many pictures."""
+    out: Path | None = None
+    """The grid, a PNG; by default samples/grid.png in the run directory."""
+    temperature: float = 1.0
+    """Below 1 more likely pictures, above 1 wilder ones."""
+    seed: int = 0
+    """Picture i of a seed is always the same one."""
+    offset: int = 0
+    """Complete test images after that many bytes, instead of drawing from nothing."""
+    gif: Path | None = None
+    """Also an animation of the drawing, a GIF."""
+    singles: Path | None = None
+    """Also a PNG for each picture, in this folder."""
+    checkpoint: str = "best"
+    """best or last."""
+    data_dir: Path | None = None
+    """Where data sets are, for --offset; by default $MOMENTUM_DATA, else where the run found its data."""
+
+
+@dataclass(frozen=True)
 class Reproduce:
     """Run a table or figure of the paper: every model and seed, then the report.
 
@@ -115,10 +144,10 @@ class Serve:
     port: int = 8000
     """Port to listen on; 0 takes any that is free."""
     data_dir: Path | None = None
-    """Where the test images are, to offer some on the page."""
+    """Where data sets are, for test images; by default $MOMENTUM_DATA, else where the run found its data."""
 
 
-Command = List | Train | Evaluate | Reproduce | Report | Serve
+Command = List | Train | Evaluate | Generate | Reproduce | Report | Serve
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -11,6 +11,7 @@ from . import cli
 from .data.folder import DataError
 from .experiments import EXPERIMENTS, REPRODUCTIONS
 from .experiments.configuration import ConfigurationError, nearest
+from .experiments.drawing import generate_pictures
 from .experiments.experiment import SCALES
 from .experiments.reproduce import run_study
 from .experiments.runs import Request, run_evaluation, run_training
@@ -66,6 +67,24 @@ def _(command: cli.Evaluate) -> int:
     metrics = run_evaluation(command.run, command.checkpoint, split=command.split, data_dir=command.data_dir)
     for name, value in metrics.items():
         CONSOLE.print(f"{name}: {value:.6f}")
+    return 0
+
+
+@run_command.register
+def _(command: cli.Generate) -> int:
+    generate_pictures(
+        command.run,
+        count=command.count,
+        temperature=command.temperature,
+        seed=command.seed,
+        offset=command.offset,
+        out=command.out or command.run / "samples" / "grid.png",
+        gif=command.gif,
+        singles=command.singles,
+        checkpoint=command.checkpoint,
+        data_dir=command.data_dir,
+        console=CONSOLE,
+    )
     return 0
 
 

@@ -14,7 +14,7 @@ from ..training.loop import evaluate, train
 from ..training.run_directory import RunDirectory, RunError
 from ..training.task import HasTest, Task
 from . import EXPERIMENTS
-from .configuration import from_json, nearest, override, to_json
+from .configuration import ConfigurationError, from_json, nearest, override, to_json
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,13 @@ def run_training(request: Request, out: Path, *, resume: bool, data_dir: Path | 
     """Train in `out`, then score the best checkpoint on the test split; returns whether the last step was reached."""
     run = RunDirectory(out)
     config = request.config
-    experiment = EXPERIMENTS[request.experiment]
     with join_world() as world:
         asked = {**to_json(request), "config": to_json(config)}
         if resume:
             stored = run.read("config.json")
             if any(stored.get(key) != value for key, value in asked.items()):
                 raise RunError(f"{out} was started with other settings; resume it with the command in provenance.json")
-        task = experiment.task(config, request.seed, data_root(data_dir, _remembered(run) if resume else None))
+        task = _make_task(request, config, data_root(data_dir, _remembered(run) if resume else None))
         if world.leads:
             task.prepare()
         world.any(False)  # one process downloads, the others wait and find the files
@@ -84,7 +83,7 @@ def load_task(path: Path, which: str = "best", data_dir: Path | None = None) -> 
     """The task of a run with its trained weights, from its best or last checkpoint. Its data is loaded when needed."""
     request, config = load_run(path)
     run = RunDirectory(path)
-    task = EXPERIMENTS[request.experiment].task(config, request.seed, data_root(data_dir, _remembered(run)))
+    task = _make_task(request, config, data_root(data_dir, _remembered(run)))
     load_model(run.best if which == "best" else run.last, task.model)
     return task, request, config
 
@@ -105,6 +104,13 @@ def run_evaluation(
         torch.manual_seed(request.seed)
         batches = task.validation(config.train.steps + 1, world.rank, world.size)
         return evaluate(task, task.model, config.train, world, batches)
+
+
+def _make_task(request: Request, config: Any, data_dir: Path) -> Task:
+    try:
+        return EXPERIMENTS[request.experiment].task(config, request.seed, data_dir)
+    except ValueError as error:  # sizes that do not fit together
+        raise ConfigurationError(str(error)) from None
 
 
 def _conclude(task: Task, request: Request, run: RunDirectory, world: World) -> None:

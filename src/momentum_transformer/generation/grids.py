@@ -81,15 +81,22 @@ def _image(array: np.ndarray) -> Any:
     return Image.fromarray(np.ascontiguousarray(array))
 
 
-def _save(image: Any, path: Path, **options: Any) -> None:
-    kind = {".png": "PNG", ".gif": "GIF"}.get(path.suffix.lower())
-    if kind is None or (kind == "GIF") != bool(options):
-        wanted = ".gif for a drawing" if options else ".png"
-        raise PictureError(f"{path} must end in {wanted}")
+def prepare_path(path: Path, suffix: str) -> None:
+    """Refuse a name or place that cannot be, before anything is drawn."""
+    if path.suffix.lower() != suffix:
+        raise PictureError(f"{path} must end in {suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PictureError(f"{path} cannot be written: {error}") from None
+
+
+def _save(image: Any, path: Path, **options: Any) -> None:
+    suffix = ".gif" if options else ".png"
+    prepare_path(path, suffix)
+    try:
         temporary = path.with_name(f"{path.name}.writing")
-        image.save(temporary, format=kind, **options)
+        image.save(temporary, format=suffix[1:].upper(), **options)
         temporary.replace(path)
     except OSError as error:
         raise PictureError(f"{path} cannot be written: {error}") from None
