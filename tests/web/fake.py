@@ -39,7 +39,7 @@ class FakeModel:
                 raise ValueError("made to fail")
             time.sleep(self.pause)
             self.log.append(self.name)
-            yield Step((position + seed) % 256, self.bits, 100 * (position + 1))
+            yield Step((position + seed) % 256, self.bits, 100 * (position + 1), self.pause or 1e-6)
 
 
 def ask(**changes: object) -> dict[str, object]:

@@ -29,7 +29,7 @@ Batch = tuple[np.ndarray, np.ndarray]
 
 def load_cifar10(root: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Training images (n, 32, 32, 3) and labels (n,), then those of the test set, as bytes."""
-    source = _find(root) or _download(root)
+    source = find_cifar10(root) or _download(root)
     batches = dict(_batches(source))
     test = batches.pop("test_batch", None)
     if test is None or not batches:
@@ -39,7 +39,8 @@ def load_cifar10(root: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nda
     return np.concatenate([x for x, _ in train]), np.concatenate([y for _, y in train]), *test
 
 
-def _find(root: Path) -> Path | None:
+def find_cifar10(root: Path) -> Path | None:
+    """The folder or archive that has its batches."""
     for folder in candidates(root, (FOLDER,)):
         for name in UNPACKED:
             place = folder / name

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .guard import Guard
-from .messages import MAX_BYTES, BadRequestError, DrawRequest, parse_draw_request
+from .messages import MAX_BYTES, MAX_MODELS, BadRequestError, DrawRequest, parse_draw_request
 from .models import describe
 from .studio import BusyError, Studio
 
@@ -35,7 +35,7 @@ STATIC = {
 
 def create_app(studio: Studio, *, host_names: tuple[str, ...] = ()) -> Starlette:
     """The application; `host_names` are names of this server besides localhost and plain addresses."""
-    description = describe(studio.models)
+    description = {**describe(studio.models), "most_models": MAX_MODELS}
 
     async def models(request: Request) -> Response:
         return JSONResponse(description)

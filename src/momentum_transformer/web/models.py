@@ -24,7 +24,8 @@ class Step(NamedTuple):
 
     value: int
     bits: float  # -log₂ of the probability the model gave to it
-    state_bytes: int  # what the model remembers after it
+    state_bytes: int  # what the model remembers of those before it
+    seconds: float  # how long the model took
 
 
 class Drawable(Protocol):

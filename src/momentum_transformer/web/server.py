@@ -3,6 +3,7 @@
 import ipaddress
 import logging
 import socket
+from contextlib import suppress
 
 import uvicorn
 
@@ -72,11 +73,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def serve(studio: Studio, listening: socket.socket, *, host_names: tuple[str, ...] = ()) -> None:
-    """Serve until Ctrl-C."""
-    try:
-        Server(studio, host_names=host_names).run([listening])
-    except KeyboardInterrupt:
-        pass
-    finally:
-        listening.close()
+def serve(studio: Studio, listening: socket.socket, *, host: str) -> None:
+    """Serve until Ctrl-C; `host` is what the socket was opened for."""
+    with suppress(KeyboardInterrupt):
+        Server(studio, host_names=(host, socket.gethostname())).run([listening])

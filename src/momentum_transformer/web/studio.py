@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .messages import DrawRequest, finite
-from .models import Drawable
+from .models import Drawable, Step
 
 LOG = logging.getLogger(__name__)
 CAPACITY = 8  # drawings at a time
@@ -33,7 +33,7 @@ class Job:
         self.stopped = False
         self._model = model
         self._request = request
-        self._steps: Iterator[Any] | None = None
+        self._steps: Iterator[Step] | None = None
         self._given_bits: float | None = None
         self._left = model.picture.size - len(request.given)
         self._drawn = 0
@@ -70,16 +70,16 @@ class Job:
             self._steps = self._model.draw(request.given, temperature=request.temperature, seed=request.seed)
         end = time.perf_counter() + seconds
         while self._left and not self.stopped:
-            before = time.perf_counter()
-            if values and before >= end:
+            if values and time.perf_counter() >= end:
                 break
-            value, bits, state_bytes = next(self._steps)
-            values.append(value)
+            step = next(self._steps)
+            values.append(step.value)
+            state_bytes = step.state_bytes
             # the first byte waits for the given ones to be read, which is not drawing
-            self._seconds += time.perf_counter() - before if self._drawn else 0.0
+            self._seconds += step.seconds if self._drawn else 0.0
             self._drawn += 1
             self._left -= 1
-            self._bits += bits
+            self._bits += step.bits
         return state_bytes
 
 

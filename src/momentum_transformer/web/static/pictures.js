@@ -6,7 +6,7 @@ import { Sketch, paint } from "./sketch.js";
 const byId = (id) => document.getElementById(id);
 const viewer = Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
-export function setUpPictures({ models, examples }) {
+export function setUpPictures({ models, examples, most_models: most }) {
   let example = null; // the test image that the sketch shows, if any
   let drawing = null; // aborts what is being drawn
   const sketch = new Sketch(byId("sketch"), {
@@ -37,15 +37,14 @@ export function setUpPictures({ models, examples }) {
   }
 
   function showModels(subject) {
-    const boxes = models.flatMap((model, position) => {
-      if (model.subject !== subject) return [];
+    const mine = models.flatMap((model, position) => (model.subject === subject ? [{ model, position }] : []));
+    byId("models").replaceChildren(...mine.map(({ model, position }, number) => {
       const label = document.createElement("label");
       const box = document.createElement("input");
-      Object.assign(box, { type: "checkbox", name: "model", value: String(position), checked: true });
+      Object.assign(box, { type: "checkbox", name: "model", value: String(position), checked: number < most });
       label.append(box, model.name);
-      return [label];
-    });
-    byId("models").replaceChildren(...boxes);
+      return label;
+    }));
   }
 
   function showExamples(picture, found) {
@@ -90,6 +89,7 @@ export function setUpPictures({ models, examples }) {
   async function complete() {
     const chosen = [...byId("models").querySelectorAll("input:checked")].map((box) => Number(box.value));
     if (chosen.length === 0) return say("Choose a model first.", { problem: true });
+    if (chosen.length > most) return say(`Choose at most ${most} models at a time.`, { problem: true });
     if (!byId("seed").checkValidity()) return say("The seed must be a whole number from 0 to 2147483647.", { problem: true });
     drawing?.abort();
     const mine = drawing = new AbortController();
