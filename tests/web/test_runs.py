@@ -106,9 +106,15 @@ def test_a_named_run_must_be_usable(runs: Path, tmp_path: Path) -> None:
 
 def test_models_of_one_kind_are_told_apart(runs: Path, tmp_path: Path) -> None:
     begin(tmp_path, "digits", "linear", seed=1)
-    models, _ = load_models([runs / "digits", tmp_path, runs / "digits" / "linear"])
+    again = runs / "digits" / "linear"  # is shown once
+    models, _ = load_models([runs / "digits", tmp_path, again])
     names = [model.name for model in models]
-    assert names == ["softmax", "linear tiny-seed0", "momentum", "adaptive-momentum", "linear tiny-seed1"]
+    assert names == ["softmax", "linear seed0", "momentum", "adaptive-momentum", "linear seed1"]
+
+
+def test_the_same_run_in_two_places_is_told_apart_by_the_place(tmp_path: Path) -> None:
+    first, second = (begin(tmp_path / place, "digits", "linear") for place in ("a", "b"))
+    assert [model.name for model in load_models([tmp_path])[0]] == [f"linear {first}", f"linear {second}"]
 
 
 def test_absent_test_images_are_said_and_not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,10 +35,10 @@ STATIC = {
 
 def create_app(studio: Studio, *, host_names: tuple[str, ...] = ()) -> Starlette:
     """The application; `host_names` are names of this server besides localhost and plain addresses."""
-    description = {**describe(studio.models), "most_models": MAX_MODELS}
+    description = json.dumps({**describe(studio.models), "most_models": MAX_MODELS}).encode()
 
     async def models(request: Request) -> Response:
-        return JSONResponse(description)
+        return Response(description, media_type="application/json")
 
     async def draw(request: Request) -> Response | ASGIApp:
         try:

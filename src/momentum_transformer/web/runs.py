@@ -132,16 +132,18 @@ def _subject(request: Request, task: PictureTask) -> str:
 
 
 def _names(tasks: dict[Path, tuple[Request, PictureTask]]) -> list[str]:
-    """The model's name, with as much of the rest as is needed to tell the models of a subject apart."""
+    """The model's name, with what tells it from others of the same name behind it."""
+    parts = {path: (request.scale, f"seed{request.seed}", *request.settings) for path, (request, _) in tasks.items()}
     names = []
     for path, (request, task) in tasks.items():
-        peers = [other for other, kind in tasks.values() if _subject(other, kind) == _subject(request, task)]
-        name = request.model
-        if sum(other.model == name for other in peers) > 1:
-            name = " ".join([name, f"{request.scale}-seed{request.seed}", *request.settings])
-        if peers.count(request) > 1:
-            name = f"{name} ({path})"
-        names.append(name)
+        peers = [
+            parts[other]
+            for other, (asked, kind) in tasks.items()
+            if (asked.model, _subject(asked, kind)) == (request.model, _subject(request, task))
+        ]
+        own = [part for part in parts[path] if any(part not in peer for peer in peers)]
+        own += [str(path)] if peers.count(parts[path]) > 1 else []
+        names.append(" ".join([request.model, *own]))
     return names
 
 

@@ -19,7 +19,7 @@ export class Card {
     this.name = name;
     this.size = picture.width * picture.height * picture.channels;
     this.values = new Uint8Array(this.size);
-    this.element.querySelector("h2").textContent = name;
+    Object.assign(this.element.querySelector("h2"), { textContent: name, title: name });
     this.progress.setAttribute("aria-label", `${name}: progress`);
     this.canvas.width = picture.width;
     this.canvas.height = picture.height;

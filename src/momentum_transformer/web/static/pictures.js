@@ -122,7 +122,8 @@ export function setUpPictures({ models, examples, most_models: most }) {
       if (left.size > 0) throw new Error("The connection was lost.");
       say("Done.");
     } catch (error) {
-      if (!mine.signal.aborted) say(error.message, { problem: true });
+      const lost = error instanceof TypeError; // what fetch throws when there is no connection
+      if (!mine.signal.aborted) say(lost ? "The server does not answer." : error.message, { problem: true });
       else if (drawing === mine) say("Stopped.");
     } finally {
       if (drawing === mine) {
@@ -165,7 +166,11 @@ async function* lines(ask, signal) {
     body: JSON.stringify(ask),
     signal,
   });
-  if (!response.ok) throw new Error((await response.json()).error);
+  if (!response.ok) {
+    const text = await response.text();
+    const isJson = response.headers.get("content-type") === "application/json";
+    throw new Error(isJson ? JSON.parse(text).error : `The server refuses: ${text.trim()}`);
+  }
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

@@ -70,7 +70,8 @@ export class Sketch {
     });
     this.canvas.addEventListener("pointermove", (event) => {
       if (last === null) return;
-      for (const part of event.getCoalescedEvents?.() ?? [event]) {
+      const parts = event.getCoalescedEvents?.() ?? [];
+      for (const part of parts.length > 0 ? parts : [event]) {
         const next = where(part);
         this.stroke(last, next);
         last = next;
