@@ -160,6 +160,23 @@ def test_what_cannot_be_asked_is_said(page: Any) -> None:
     assert page.locator("#status").text_content() == "Choose a model first."
 
 
+def test_a_busy_or_absent_server_is_said(browser: Any, home: str) -> None:
+    page = browser.new_page()
+    page.goto(home)
+    page.get_by_role("checkbox", name="linear").wait_for()
+    answers = {
+        "busy: 8 drawings": lambda route: route.fulfill(status=503, json={"error": "busy: 8 drawings"}),
+        "The server refuses: too many": lambda route: route.fulfill(status=503, body="too many"),
+        "The server does not answer.": lambda route: route.abort(),
+    }
+    for message, answer in answers.items():
+        page.route("**/draw", answer)
+        page.get_by_role("button", name="Complete").click()
+        page.get_by_text(message, exact=True).wait_for()
+        page.unroute("**/draw")
+    page.close()
+
+
 def test_colours_are_sketched_and_completed(page: Any) -> None:
     page.get_by_label("Pictures of").select_option("colours")
     page.get_by_label("Colour", exact=True).fill("#204080")
