@@ -20,7 +20,7 @@ ALLOWED = {
     "experiments": {"data", "training", "generation", "models", "layers", "ops"},
     "report": {"experiments", "training"},
     "bench": {"ops", "training", "report"},
-    "web": {"experiments", "generation", "models"},
+    "web": {"experiments", "training", "generation", "models", "ops"},
 }
 
 

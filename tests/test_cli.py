@@ -46,6 +46,12 @@ def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "copy", "--set", "model.beta=1.5", "--scale", "tiny"], "momentum: beta must be in [0, 1), not 1.5"),
         (["evaluate", "nowhere"], "momentum: nowhere is not a run directory: it has no config.json"),
         (["report", "nowhere"], "momentum: there is no nowhere"),
+        (["serve", "nowhere", "--port", "0"], "momentum: there is no nowhere"),
+        (["serve", ".", "--port", "70000"], "momentum: --port must be from 0 to 65535, not 70000"),
+        (
+            ["serve", ".", "--port", "0"],
+            "momentum: no trained run that draws pictures in .; make one: momentum train digits",
+        ),
         (["reproduce", "figure"], "momentum: unknown study 'figure'"),
         (["reproduce", "copy", "--seeds", "0"], "momentum: --seeds and --jobs must be 1 or more"),
     ],
@@ -75,7 +81,9 @@ def test_reproduce_runs_a_study_and_keeps_what_is_finished(tmp_path: Path, capfd
     assert capfd.readouterr().out.count("finished already") == 6
 
 
-@pytest.mark.parametrize("words", [[], ["train"], ["reproduce"], ["report"], ["evaluate"], ["list"], ["bench"]])
+@pytest.mark.parametrize(
+    "words", [[], ["train"], ["reproduce"], ["report"], ["evaluate"], ["generate"], ["serve"], ["list"], ["bench"]]
+)
 def test_help_has_an_example_and_does_not_wait_for_torch(words: list[str]) -> None:
     program = (
         "import sys\nfrom momentum_transformer.cli import main\n"

@@ -9,6 +9,7 @@ import torch
 from rich.console import Console
 
 from ..ops.backends import active_backend
+from ..ops.backends import backends as statuses
 from . import tables
 from .allocator import keep_freed_memory
 from .shapes import BenchError, Shape, parse_shape
