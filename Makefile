@@ -30,6 +30,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.attention --out results/attention.json
 	$(BIN)/python -m benchmarks.training --out results/training.json
 	$(BIN)/momentum bench --threads 2 --out results/bench.json --plot docs/results/bench.svg
+	$(BIN)/python -m benchmarks.generation --out results/generation.json
 
 reproduce: setup
 	$(BIN)/momentum reproduce copy
