@@ -179,6 +179,9 @@ void pack_stored(T* to, int64_t width_padded, const Place<T>& from, int64_t begi
         const S* row = from.template row<S>(begin + i);
         T* out = to + i * width_padded;
         int64_t x = 0;
+        // the next chunk, which the processor does not fetch by itself where it begins a new page
+        const char* ahead = reinterpret_cast<const char*>(row) + rows * from.stride;
+        for (int64_t at = 0; at < columns * (int64_t)sizeof(S); at += 64) __builtin_prefetch(ahead + at, 0, 2);
         for (; x + W <= columns; x += W) {
             Vec<T> value = load_as<T>(row + x);
             store(out + x, Map ? elu_plus_one<T>(value) : value);
