@@ -75,7 +75,7 @@ def _problem(
     return problem
 
 
-def _run(which: str, problem: Problem | Step) -> None:
+def run(which: str, problem: Problem | Step) -> None:
     found = native()
     if isinstance(found, Missing):
         raise RuntimeError(f"the native kernels are {found.reason}")
@@ -130,7 +130,7 @@ def _causal(
         problem.s, problem.z = s.data_ptr(), z.data_ptr()
     if return_state:
         problem.s_after, problem.z_after = s_after.data_ptr(), z_after.data_ptr()
-    _run("forward", problem)
+    run("forward", problem)
     return outputs
 
 
@@ -190,7 +190,7 @@ def _causal_backward(
         problem.ds_after, problem.dz_after = ds_after.data_ptr(), dz_after.data_ptr()
     if learned:
         problem.d_tables = d_tables.data_ptr()
-    _run("backward", problem)
+    run("backward", problem)
     return outputs
 
 
@@ -200,6 +200,34 @@ def _causal_backward_fake(
     s, _, _, _, _, pair, _, _, _, _, rows, _, lanes, _, _, _, learned = rest
     q, k, v = _aligned(q), _aligned(k), _aligned(v)
     return _backward_outputs(q, k, v, pair, rows, lanes, s is not None, learned)  # type: ignore[arg-type]
+
+
+def step_problem(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    y: Tensor,
+    *,
+    before: tuple[Tensor | None, Tensor, Tensor],
+    after: tuple[Tensor | None, Tensor, Tensor],
+    beta: Tensor | None,
+    gamma: Tensor | None,
+    elu: bool,
+    normalize: bool,
+    eps: float,
+) -> Step:
+    """One token q, k (b, h, d), v, y (b, h, e) and states (m, s, z), contiguous; β and γ float64."""
+    (b, h, d), e, s = q.shape, v.shape[-1], before[1]
+    step = Step(b=b, h=h, d=d, e=e, lanes=1 if before[0] is None else 2, elu=elu, normalize=normalize, eps=eps)
+    step.table_heads = 1 if beta is None else beta.shape[0]
+    # a thread more is worth its start only where it has some hundred thousand numbers to work on
+    step.threads = min(torch.get_num_threads(), 1 + s.numel() // 2**17)
+    step.is_double = q.dtype == torch.float64
+    step.q, step.k, step.v, step.y = Rows.of(q), Rows.of(k), Rows.of(v), Rows.of(y)
+    step.m, step.s, step.z = map(pointer, before)
+    step.m_after, step.s_after, step.z_after = map(pointer, after)
+    step.beta, step.gamma = pointer(beta), pointer(gamma)
+    return step
 
 
 def _step(
@@ -215,22 +243,18 @@ def _step(
     normalize: bool,
     eps: float,
 ) -> tuple[Tensor, ...]:
-    """q, k (b, h, d), v (b, h, e); β and γ float64."""
     q, k, v, s, z = _aligned(q), _aligned(k), _aligned(v), s.contiguous(), z.contiguous()
+    m = None if m is None else m.contiguous()
+    beta, gamma = (None if x is None else x.contiguous() for x in (beta, gamma))
     y, m_after, s_after, z_after = _step_fake(q, k, v, m, s, z)
-    (b, h, d), e = q.shape, v.shape[-1]
-    step = Step(b=b, h=h, d=d, e=e, lanes=1 if m is None else 2, elu=elu, normalize=normalize, eps=eps)
-    step.table_heads = 1 if beta is None else beta.shape[0]
-    # a thread more is worth its start only where it has some hundred thousand numbers to work on
-    step.threads = min(torch.get_num_threads(), 1 + s.numel() // 2**17)
-    step.is_double = q.dtype == torch.float64
-    step.q, step.k, step.v, step.y = Rows.of(q), Rows.of(k), Rows.of(v), Rows.of(y)
-    step.s, step.z, step.s_after, step.z_after = s.data_ptr(), z.data_ptr(), s_after.data_ptr(), z_after.data_ptr()
-    if m is not None and beta is not None and gamma is not None:
-        m = m.contiguous()
-        step.m, step.m_after = m.data_ptr(), m_after.data_ptr()
-        step.beta, step.gamma = beta.data_ptr(), gamma.data_ptr()
-    _run("step", step)
+    after = (None if m is None else m_after, s_after, z_after)
+    before = (m, s, z)
+    run(
+        "step",
+        step_problem(
+            q, k, v, y, before=before, after=after, beta=beta, gamma=gamma, elu=elu, normalize=normalize, eps=eps
+        ),
+    )
     return y, m_after, s_after, z_after
 
 

@@ -57,6 +57,16 @@ class Step(ctypes.Structure):
     )
 
 
+class Connect(ctypes.Structure):
+    """native/problem.h, field by field."""
+
+    _fields_ = (
+        *_integers("rows width first threads is_double"),
+        *((name, ctypes.c_double) for name in ("beta", "gamma", "eps")),
+        *_pointers("x update previous weight bias velocity out"),
+    )
+
+
 class Native(NamedTuple):
     """The functions of one instruction set."""
 
@@ -64,6 +74,7 @@ class Native(NamedTuple):
     forward: Any
     backward: Any
     step: Any
+    connect: Any
 
 
 class Missing(NamedTuple):
@@ -85,17 +96,17 @@ def native() -> Native | Missing:
     try:
         library = ctypes.CDLL(str(path))
         library.momentum_sizes.restype = ctypes.c_int64
-        sizes = [library.momentum_sizes(i) for i in range(2)]
+        sizes = [library.momentum_sizes(i) for i in range(3)]
         found = library.momentum_variants()
     except (OSError, AttributeError) as error:
         return Missing(f"cannot be loaded: {error}")
-    if sizes != [ctypes.sizeof(Problem), ctypes.sizeof(Step)]:
+    if sizes != [ctypes.sizeof(kind) for kind in (Problem, Step, Connect)]:
         return Missing("compiled from other sources: run `python -m momentum_transformer.kernels.build`")
     names = [name for bit, name in enumerate(VARIANTS) if found >> bit & 1]
     wanted = os.environ.get("MOMENTUM_ISA", names[-1])
     if wanted not in names:
         return Missing(f"MOMENTUM_ISA={wanted}, but this processor runs {', '.join(names)}")
-    return Native(wanted, *(library[f"momentum_{part}_{wanted}"] for part in ("forward", "backward", "step")))
+    return Native(wanted, *(library[f"momentum_{part}_{wanted}"] for part in ("forward", "backward", "step", "connect")))
 
 
 def pointer(x: Tensor | None) -> int | None:

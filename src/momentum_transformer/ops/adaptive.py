@@ -37,7 +37,7 @@ def _from_ratio(difference: Tensor, base: Tensor, delta: float) -> Tensor:
     ratio2 = torch.where(regular, difference2, 1) / torch.where(regular, base2, 1)
     beta = torch.where(regular, (1 - ratio2.pow(0.25)).square(), 1)
     beta = torch.where(difference2.isnan() | base2.isnan(), torch.nan, beta)
-    return beta.clamp(0, _highest(delta, difference.dtype)).to(difference.dtype)
+    return beta.clamp(0, highest(delta, difference.dtype)).to(difference.dtype)
 
 
 def _quotient(numerator: Tensor, denominator: Tensor, delta: float, dtype: torch.dtype) -> Tensor:
@@ -49,10 +49,10 @@ def _quotient(numerator: Tensor, denominator: Tensor, delta: float, dtype: torch
     beta = torch.where(regular, numerator, 0) / torch.where(regular, denominator, 1)
     beta = torch.where(exists & (numerator >= denominator), 1, beta)
     beta = torch.where(numerator.isnan() | denominator.isnan(), torch.nan, beta)
-    return beta.clamp(0, _highest(delta, dtype)).to(dtype)
+    return beta.clamp(0, highest(delta, dtype)).to(dtype)
 
 
-def _highest(delta: float, dtype: torch.dtype) -> float:
+def highest(delta: float, dtype: torch.dtype) -> float:
     """The largest number of this dtype that is not above 1 - δ: in bfloat16, 0.999 itself would round to 1."""
     spacing = torch.finfo(dtype).eps / 2
     return math.floor((1 - delta) / spacing) * spacing

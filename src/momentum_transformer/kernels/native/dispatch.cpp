@@ -15,4 +15,6 @@ extern "C" int momentum_variants() {
 }
 
 // Python checks that it writes the structures that this library reads.
-extern "C" int64_t momentum_sizes(int which) { return which == 0 ? sizeof(Problem) : sizeof(Step); }
+extern "C" int64_t momentum_sizes(int which) {
+    return which == 0 ? sizeof(Problem) : which == 1 ? sizeof(Step) : sizeof(Connect);
+}
