@@ -85,11 +85,18 @@ class _Layer:
             torch.cat([projection.weight for projection in projections]).T,
         )
         self.out_of_heads = attention.out.bias, attention.out.weight.T
-        self.enter, self.leave = (network.enter.bias, network.enter.weight.T), (network.leave.bias, network.leave.weight.T)
+        self.enter, self.leave = (
+            (network.enter.bias, network.enter.weight.T),
+            (network.leave.bias, network.leave.weight.T),
+        )
         self.activation = nn.ReLU(inplace=True) if isinstance(network.activation, nn.ReLU) else network.activation
         (batch, width), hidden = x.shape, network.enter.out_features
         self.x = x
-        self.qkv, self.mixed, self.hidden = x.new_empty(batch, 3 * width), torch.empty_like(x), x.new_empty(batch, hidden)
+        self.qkv, self.mixed, self.hidden = (
+            x.new_empty(batch, 3 * width),
+            torch.empty_like(x),
+            x.new_empty(batch, hidden),
+        )
         self.update, self.middle, self.change, self.out = (torch.empty_like(x) for _ in range(4))
 
         recurrence, mixer = _recurrence(block), attention.mixer
@@ -125,9 +132,7 @@ def _connection(
     norm, first = (block.attention_norm.weight, block.attention_norm.bias), previous is None
     match block.residual:
         case MomentumResidual(beta=beta, gamma=gamma):
-            return ConnectionInPlace(
-                x, update, out, beta=beta, gamma=gamma, velocity=velocity, first=first, norm=norm
-            )
+            return ConnectionInPlace(x, update, out, beta=beta, gamma=gamma, velocity=velocity, first=first, norm=norm)
         case AdaptiveMomentumResidual(gamma=gamma, delta=delta):
             return ConnectionInPlace(
                 x,

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..models.logistic_mixture import sample_mixture
 from ..models.pixel_model import PixelModel, PixelModelState
+from .decoder import Decoder, can_decode
 
 
 class Drawn(NamedTuple):
@@ -15,7 +16,7 @@ class Drawn(NamedTuple):
 
     pixel: Tensor  # (count,)  uint8
     parameters: Tensor  # (count, 3 · mixtures)  of the distribution it was drawn from
-    state: PixelModelState  # what the model remembers of the bytes before it
+    state: PixelModelState  # what the model remembers of the bytes before it; drawing on may change it in place
 
 
 def draw(
@@ -84,17 +85,39 @@ def draw_images(
 def _draw(model: PixelModel, given: Tensor, temperature: float, uniforms: Tensor) -> Iterator[Drawn]:
     device = model.places.device
     uniforms = uniforms.to(device)
-    state: PixelModelState | None = None
-    pixel: Tensor | None = None
+    step: Callable[[Tensor], tuple[Tensor, PixelModelState]] | None = None
+    pixel = given[:, -1:]
     for position in range(given.shape[1], model.length):
         # inference mode must not be on while the caller has its turn
         with torch.inference_mode():
-            if state is None:
+            if step is None:
                 parameters, state = _begin(model, given.to(device))
+                step = _stepper(model, state)
             else:
-                parameters, state = model.step(pixel, state)
+                parameters, state = step(pixel)
             pixel = sample_mixture(parameters, uniforms[:, position], temperature=temperature)
         yield Drawn(pixel.clone(), parameters, state)
+
+
+def _stepper(model: PixelModel, state: PixelModelState) -> Callable[[Tensor], tuple[Tensor, PixelModelState]]:
+    """What draws the next byte: the decoder where it serves this model, the model's own step elsewhere."""
+    if can_decode(model.encoder):
+        decoder, position = Decoder(model.encoder, state.encoder), state.position
+
+        def decode(pixel: Tensor) -> tuple[Tensor, PixelModelState]:
+            nonlocal position
+            parameters = model.mixture(decoder.step(model.embed(pixel.long(), position)))
+            position = position + 1
+            return parameters, PixelModelState(decoder.state, position)
+
+        return decode
+
+    def step(pixel: Tensor) -> tuple[Tensor, PixelModelState]:
+        nonlocal state
+        parameters, state = model.step(pixel, state)
+        return parameters, state
+
+    return step
 
 
 def _begin(model: PixelModel, given: Tensor) -> tuple[Tensor, PixelModelState]:

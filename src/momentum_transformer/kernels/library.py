@@ -106,7 +106,9 @@ def native() -> Native | Missing:
     wanted = os.environ.get("MOMENTUM_ISA", names[-1])
     if wanted not in names:
         return Missing(f"MOMENTUM_ISA={wanted}, but this processor runs {', '.join(names)}")
-    return Native(wanted, *(library[f"momentum_{part}_{wanted}"] for part in ("forward", "backward", "step", "connect")))
+    return Native(
+        wanted, *(library[f"momentum_{part}_{wanted}"] for part in ("forward", "backward", "step", "connect"))
+    )
 
 
 def pointer(x: Tensor | None) -> int | None:

@@ -58,9 +58,12 @@ class PixelModel(nn.Module):
     def step(self, pixel: Tensor | None, state: PixelModelState) -> tuple[Tensor, PixelModelState]:
         """One more byte (b,), or None for the start: parameters (b, 3 · mixtures) of the next one, and the state."""
         token = torch.full_like(state.position, START) if pixel is None else pixel.long()
-        x = torch.cat([self.embedding(token), self._places(state.position)], -1)
-        y, after = self.encoder.step(x, state.encoder)
+        y, after = self.encoder.step(self.embed(token, state.position), state.encoder)
         return self.mixture(y), PixelModelState(after, state.position + 1)
+
+    def embed(self, token: Tensor, position: Tensor) -> Tensor:
+        """What the encoder gets for one byte, or START, (b,) at its position (b,)."""
+        return torch.cat([self.embedding(token), self._places(position)], -1)
 
     def initial_state(self, batch_size: int) -> PixelModelState:
         """The state before the start."""

@@ -7,6 +7,8 @@ is allocated, and no gradients are known.
 import ctypes
 from typing import Any
 
+import torch
+
 from ..kernels.causal import step_problem
 from ..kernels.library import Connect, Missing, Native, native, pointer
 from .adaptive import highest
@@ -21,7 +23,7 @@ def _library() -> Native:
 
 
 class AttentionInPlace:
-    """One token of attention (eq. 8, 12): reads q, k (b, h, d) and v (b, h, e), changes `state`, writes y (b, h, e)."""
+    """One token of attention (eq. 8, 12): reads q, k (b, h, d), v (b, h, e); changes `state`; writes y (b, h, e)."""
 
     def __init__(
         self, recurrence: Any, q: Tensor, k: Tensor, v: Tensor, y: Tensor, state: Any, *, elu: bool, normalize: bool
@@ -65,7 +67,8 @@ class ConnectionInPlace:
         weight, bias = (None, None) if norm is None else norm
         if previous is not None:
             beta = highest(1 - beta, x.dtype)
-        problem = Connect(rows=x.shape[0], width=x.shape[1], first=first, threads=1, beta=beta, gamma=gamma, eps=eps)
+        problem = Connect(rows=x.shape[0], width=x.shape[1], first=first, beta=beta, gamma=gamma, eps=eps)
+        problem.threads = min(torch.get_num_threads(), 1 + x.numel() // 2**13)
         problem.is_double = x.element_size() == 8
         problem.x, problem.update, problem.out = x.data_ptr(), update.data_ptr(), out.data_ptr()
         problem.velocity, problem.previous = pointer(velocity), pointer(previous)

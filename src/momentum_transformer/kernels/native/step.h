@@ -29,6 +29,11 @@ template <class T> struct OneToken {  // of one head
 #pragma GCC unroll 4
         for (int j = 0; j < N; j++) values[j] = read(v, j);
         for (int64_t i = 0; i < d; i++) {
+            // the next head, where states of many samples stream through the cache
+            for (int j = 0; j < N; j++) {
+                __builtin_prefetch(s + (d + i) * e + x + j * W);
+                if (m) __builtin_prefetch(m + (d + i) * e + x + j * W);
+            }
 #pragma GCC unroll 4
             for (int j = 0; j < N; j++) {
                 Vec<T> update = k[i] * values[j], state = read(s + i * e, j);
