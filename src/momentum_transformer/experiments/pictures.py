@@ -135,10 +135,10 @@ def _experiment(name: str, title: str, small: str, paper: str) -> Experiment:
 
 
 PICTURES = (
-    _experiment("digits", "Handwritten digits, 8 × 8, no download", "2 minutes", "a day; a GPU is better"),
-    _experiment("mnist", "MNIST (Table 2)", "3 minutes", "weeks on a GPU"),
-    _experiment("fashion", "Fashion-MNIST", "3 minutes", "weeks on a GPU"),
-    _experiment("cifar10", "CIFAR-10 (Table 3)", "3 minutes", "weeks on a GPU"),
+    _experiment("digits", "Handwritten digits, 8 × 8, no download", "2 minutes", "hours; a GPU is better"),
+    _experiment("mnist", "MNIST (Table 2)", "3 minutes", "needs a GPU"),
+    _experiment("fashion", "Fashion-MNIST", "3 minutes", "needs a GPU"),
+    _experiment("cifar10", "CIFAR-10 (Table 3)", "3 minutes", "needs a GPU"),
 )
 STUDIES = tuple(
     Study(experiment.name, experiment.title, experiment.name, tuple(Variant(model) for model in PICTURE_MODELS))

@@ -123,7 +123,7 @@ def _intro(found: list[Group], images: str, scale: str) -> str:
         text += f" The data is {'; '.join(notes)}."
     if images in PAPER_TABLES and scale != "paper":
         text += (
-            " The paper's models are larger, see the images at full size and train for weeks: compare its numbers "
+            " The paper's models are larger, see the images at full size and train far longer: compare its numbers "
             "with each other, not with ours."
         )
     return text
