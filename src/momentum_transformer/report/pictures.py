@@ -70,12 +70,15 @@ def _table(found: list[Group], images: str, title: str) -> Table:
         row = [group.label, *(spread(values, 3) if len(values) else "not scored" for values in scores)]
         row += [f"{paper[group.model][0]:.2f}"] if paper else []
         row += _speed(lines[0] if lines else None) if measured else []
-        row += [f"{paper[group.model][1]:g}"] if paper else []
+        # the paper's softmax recomputes the prefix
+        paper_speed = [f"{paper[group.model][1]:g}"] if paper else []
+        recomputed = any(line["method"] == "recompute" for line in lines[1:])
+        row += [""] * len(paper_speed) if recomputed else paper_speed
         row += [spread([100 * run.seconds_per_step for run in group.runs], 2), str(group.seeds)]
         rows.append(tuple(row))
         for line in lines[1:]:
             label = f"{group.label}, {METHODS[line['method']]}"
-            row = [label, "", "", *([""] if paper else []), *_speed(line), *([""] if paper else []), "", ""]
+            row = [label, "", "", *([""] if paper else []), *_speed(line), *paper_speed, "", ""]
             rows.append(tuple(row))
     return Table(title, tuple(columns), tuple(rows))
 
@@ -123,7 +126,7 @@ def _intro(found: list[Group], images: str, scale: str) -> str:
         text += f" The data is {'; '.join(notes)}."
     if images in PAPER_TABLES and scale != "paper":
         text += (
-            " The paper's models are larger, see the images at full size and train for weeks: compare its numbers "
+            " The paper's models are larger, see the images at full size and train far longer: compare its numbers "
             "with each other, not with ours."
         )
     return text
@@ -162,14 +165,18 @@ def _figure(found: Sequence[Group]) -> Figure:
 
 def _bars(axis: Axes, bars: Sequence[tuple[Group, dict[str, Any]]]) -> None:
     places = np.arange(len(bars))[::-1]
-    axis.barh(
+    speeds = [line["images_per_second"] for _, line in bars]
+    drawn = axis.barh(
         places,
-        [line["images_per_second"] for _, line in bars],
+        speeds,
         color=[COLOURS[group.model] for group, _ in bars],
         hatch=["///" if line["method"] == "recompute" else "" for _, line in bars],
         edgecolor="white",
     )
+    axis.bar_label(drawn, fmt="{:.3g}", padding=3)
     axis.set_xscale("log")
+    axis.set_xlim(min(speeds) / 3, max(speeds) * 5)
+    axis.set_axisbelow(True)
     names = [
         group.label if line["method"] == "recurrent" else f"{group.label},\n{METHODS[line['method']]}"
         for group, line in bars
