@@ -6,21 +6,27 @@
 Softmax is measured twice: with a key-value cache, which is what everyone runs, and recomputing the prefix for every
 byte, which is the paper's baseline. Both get slower along the picture, so both are timed at several places of it and
 added up by the trapezoidal rule; the others take the same time everywhere. Everything is interleaved, the best of
-several rounds counts, and nothing is timed unless parallel and recurrent likelihoods agree.
+several rounds counts, and nothing is timed unless parallel and recurrent likelihoods agree. Beside them stand the bare
+matrix multiplications of a byte ("matrices") and, where it is installed, the recurrent encoder of fast-transformers
+with linear attention ("peer").
 """
 
 import argparse
 import json
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 
 from benchmarks.attention import machine
 from momentum_transformer.experiments.pictures import PICTURE_MODELS, PictureTask
 from momentum_transformer.experiments.runs import Request, load_run, load_task
+from momentum_transformer.generation.pixels import stepper
+from momentum_transformer.layers.block import Block
 from momentum_transformer.models.encoder import EncoderState
 from momentum_transformer.models.logistic_mixture import mixture_log_likelihood, sample_mixture
 from momentum_transformer.models.pixel_model import PixelModel, PixelModelState
@@ -42,8 +48,8 @@ class Subject(NamedTuple):
     run: RunDirectory | None
 
     def places(self) -> list[int]:
-        last = self.model.length - STEPS
-        return [0] if self.method == "recurrent" else [i * last // (PLACES - 1) for i in range(PLACES)]
+        last = self.model.length - STEPS - 1
+        return [0] if self.method not in ("cache", "recompute") else [i * last // (PLACES - 1) for i in range(PLACES)]
 
 
 def check(model: PixelModel) -> None:
@@ -83,18 +89,85 @@ def seconds_per_byte(subject: Subject, place: int) -> float:
         start = time.perf_counter()
         sample_mixture(model(prefix)[:, -1], uniform)
         return time.perf_counter() - start
-    state = state_at(model, batch, place, subject.method)
+    if subject.method == "matrices":
+        multiply = matrices(model, batch)
+        multiply()
+        start = time.perf_counter()
+        for _ in range(STEPS):
+            multiply()
+        return (time.perf_counter() - start) / STEPS
+    if subject.method == "peer":
+        step = peer(model, batch)
+    else:
+        step = stepper(model, state_at(model, batch, place, subject.method))
+    step(pixel)
     start = time.perf_counter()
     for _ in range(STEPS):
-        parameters, state = model.step(pixel, state)
+        parameters, _ = step(pixel)
         pixel = sample_mixture(parameters, uniform)
     return (time.perf_counter() - start) / STEPS
+
+
+def blocks(model: PixelModel) -> list[Block]:
+    return [block for block in model.encoder.blocks if isinstance(block, Block)]
+
+
+def matrices(model: PixelModel, batch: int) -> Callable[[], None]:
+    """Only the matrix multiplications of one byte, as PyTorch does them: the bound that drawing is held against."""
+    width = model.encoder.width
+    x = torch.randn(batch, width)
+    layers = []
+    for block in blocks(model):
+        attention, network = block.attention, block.feedforward
+        projections = [attention.query, attention.key, attention.value]
+        together = torch.cat([p.weight for p in projections]), torch.cat([p.bias for p in projections])
+        layers.append((*together, attention.out, network.enter, network.leave))
+    hidden = torch.randn(batch, layers[0][3].out_features)
+
+    def multiply() -> None:
+        for weight, bias, out, enter, leave in layers:
+            F.linear(x, weight, bias)
+            F.linear(x, out.weight, out.bias)
+            F.linear(x, enter.weight, enter.bias)
+            F.linear(hidden, leave.weight, leave.bias)
+        F.linear(x, model.mixture.weight, model.mixture.bias)
+
+    return multiply
+
+
+def peer(model: PixelModel, batch: int) -> Callable[[torch.Tensor], tuple[torch.Tensor, Any]]:
+    """The recurrent encoder of fast-transformers with linear attention, the same sizes, our embedding and mixture."""
+    from fast_transformers.builders import RecurrentEncoderBuilder  # type: ignore[import-not-found]
+
+    first = blocks(model)[0]
+    heads, width = first.attention.heads, model.encoder.width
+    encoder = RecurrentEncoderBuilder.from_kwargs(
+        attention_type="linear",
+        n_layers=len(model.encoder.blocks),
+        n_heads=heads,
+        query_dimensions=width // heads,
+        value_dimensions=width // heads,
+        feed_forward_dimensions=first.feedforward.enter.out_features,
+        activation="relu",
+    ).get()
+    encoder.eval()
+    memory: Any = None
+    position = torch.zeros(batch, dtype=torch.long)
+
+    def step(pixel: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        nonlocal memory
+        y, memory = encoder(model.embed(pixel.long(), position), memory)
+        return model.mixture(y), memory
+
+    return step
 
 
 def bytes_kept(subject: Subject) -> int:
     """What has to be kept between two bytes, for each picture, at the end of it."""
     if subject.method == "recompute":
         return subject.model.length  # the bytes drawn so far
+    if subject.method == "matrices":
+        return 0
     state = state_at(subject.model, 1, subject.model.length, subject.method)
     return sum(tensor.numel() * tensor.element_size() for tensor in state_tensors(state).values())
 
@@ -126,6 +199,9 @@ def subjects(models: list[tuple[str, PixelModel, RunDirectory | None]], batches:
         found += [Subject(name, model, "cache" if softmax else "recurrent", batch, run) for batch in batches]
         if softmax:
             found.append(Subject(name, model, "recompute", 1, run))
+        if name == "linear":
+            extra = ["matrices", *(["peer"] if find_spec("fast_transformers") else [])]
+            found += [Subject(name, model, method, batch, run) for method in extra for batch in batches]
     return found
 
 
@@ -178,7 +254,7 @@ def main() -> None:
     found = subjects(models, arguments.batches)
     rows = measure(found, arguments.rounds, print)
     for subject, line in zip(found, rows, strict=True):
-        if subject.run is not None:
+        if subject.run is not None and subject.method not in ("matrices", "peer"):
             subject.run.append_metrics(line)
         print(
             f"{line['model']:>20} {line['method']:>10} batch {line['batch']:>3}: {line['images_per_second']:8.4g} "

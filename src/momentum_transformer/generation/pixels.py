@@ -92,14 +92,14 @@ def _draw(model: PixelModel, given: Tensor, temperature: float, uniforms: Tensor
         with torch.inference_mode():
             if step is None:
                 parameters, state = _begin(model, given.to(device))
-                step = _stepper(model, state)
+                step = stepper(model, state)
             else:
                 parameters, state = step(pixel)
             pixel = sample_mixture(parameters, uniforms[:, position], temperature=temperature)
         yield Drawn(pixel.clone(), parameters, state)
 
 
-def _stepper(model: PixelModel, state: PixelModelState) -> Callable[[Tensor], tuple[Tensor, PixelModelState]]:
+def stepper(model: PixelModel, state: PixelModelState) -> Callable[[Tensor], tuple[Tensor, PixelModelState]]:
     """What draws the next byte: the decoder where it serves this model, the model's own step elsewhere."""
     if can_decode(model.encoder):
         decoder, position = Decoder(model.encoder, state.encoder), state.position
