@@ -8,20 +8,32 @@
 
 namespace {
 
-template <class Kernel> struct Pass {  // a kernel with its scratch memory, for as long as one thread works
+// The scratch memory of a thread stays with it: fresh memory costs more than the work on a short sequence.
+struct Scratch {
+    char* base = nullptr;
+    size_t size = 0;
+    char* grown(size_t wanted) {
+        if (wanted > size) {
+            std::free(base);
+            base = static_cast<char*>(std::aligned_alloc(64, wanted));
+            size = base ? wanted : 0;
+        }
+        return base;
+    }
+    ~Scratch() { std::free(base); }
+};
+thread_local Scratch scratch;
+
+template <class Kernel> struct Pass {  // a kernel on the scratch memory of this thread
     Arena arena;
-    Kernel* kernel;
+    Kernel* kernel = nullptr;
     explicit Pass(const Problem& p) {
         Kernel measure(p, arena);
-        arena.size = round_up(arena.used, 64);
-        arena.base = static_cast<char*>(std::aligned_alloc(64, arena.size));
+        arena.base = scratch.grown(round_up(arena.used, 64));
         arena.used = 0;
-        kernel = arena.base ? new (std::nothrow) Kernel(p, arena) : nullptr;
+        if (arena.base) kernel = new (std::nothrow) Kernel(p, arena);
     }
-    ~Pass() {
-        delete kernel;
-        std::free(arena.base);
-    }
+    ~Pass() { delete kernel; }
 };
 
 // F(kernel, task) for each task, in any order on any thread: no task sees another.
@@ -82,7 +94,7 @@ extern "C" int JOIN(momentum_step, VARIANT)(const Step* p) {
     std::atomic<bool> failed{false};
     int64_t all = p->b * p->h, group = 8;  // several heads at a time: one is a microsecond's work
     auto body = [&] {
-        void* features = std::aligned_alloc(64, round_up(2 * (p->d + 16) * sizeof(double), 64));
+        void* features = scratch.grown(round_up(2 * (p->d + 16) * sizeof(double), 64));
         if (!features) {
             failed = true;
             return;
@@ -91,7 +103,6 @@ extern "C" int JOIN(momentum_step, VARIANT)(const Step* p) {
             for (int64_t i = from; i < smaller(from + group, all); i++)
                 p->is_double ? step<double>(*p, i, static_cast<double*>(features))
                              : step<float>(*p, i, static_cast<float*>(features));
-        std::free(features);
     };
     in_parallel(smaller<int64_t>(p->threads, (all + group - 1) / group), body);
     return failed;

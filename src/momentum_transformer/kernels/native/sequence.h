@@ -12,7 +12,7 @@ template <class X> inline X smaller(X a, X b) { return a < b ? a : b; }
 
 struct Arena {  // the scratch memory of one thread
     char* base = nullptr;
-    size_t used = 0, size = 0;
+    size_t used = 0;
     template <class T> T* take(int64_t count) {
         char* p = base ? base + used : nullptr;
         used += round_up(count * sizeof(T), 64);
@@ -66,11 +66,14 @@ template <class T> struct Weights {
     T *inner, *near;
     const T *pair, *fade, *carry;
     T scale;
+    int64_t table = -1;
     Sizes<T> size;
     Weights(Arena& arena, const Sizes<T>& size)
         : inner(arena.take<T>(2 * size.c + size.W)), near(arena.take<T>(size.c + size.w + size.W + 1)), size(size) {}
     void set(const Problem& p, int64_t head) {
         int64_t t = p.table_heads == 1 ? 0 : head;
+        if (t == table) return;
+        table = t;
         pair = static_cast<const T*>(p.pair) + t * p.chunk;
         fade = static_cast<const T*>(p.fade) + t * (p.segment + 1);
         carry = static_cast<const T*>(p.carry) + t * (p.segment + 1);
