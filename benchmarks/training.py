@@ -3,8 +3,8 @@
     python -m benchmarks.training --out results/training.json
 
 One run of the real loop, with a clock around the bare parts of a step (batch, forward, backward, clipping, optimizer)
-and around the attention kernels. What the loop adds is the rest of the same step: both are measured together, so that a
-busy machine slows both and their ratio stays.
+and around the attention kernels. What the loop adds is the rest of the same step: both are measured together, so that
+a busy machine slows both and their ratio stays.
 """
 
 import argparse
@@ -98,7 +98,7 @@ def main() -> None:
         "step_seconds": round(statistics.median(whole), 4),
         "loop_overhead": round(statistics.median(w / p["bare"] - 1 for w, p in zip(whole, parts, strict=True)), 5),
         "attention_share": round(statistics.median(p["attention"] / w for w, p in zip(whole, parts, strict=True)), 4),
-        "meaning": f"medians over {len(whole)} steps; copy task, {arguments.model}, paper scale, batch 64 x 128 tokens; "
+        "meaning": f"medians over {len(whole)} steps; copy task, {arguments.model}, paper scale, 64 x 128 tokens; "
         "overhead = step / (batch + forward + backward + clipping + optimizer) - 1 within the same step; "
         "attention = the native kernels, forward and backward",
     }
