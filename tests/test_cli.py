@@ -75,7 +75,7 @@ def test_reproduce_runs_a_study_and_keeps_what_is_finished(tmp_path: Path, capfd
     assert capfd.readouterr().out.count("finished already") == 6
 
 
-@pytest.mark.parametrize("words", [[], ["train"], ["reproduce"], ["report"], ["evaluate"], ["list"]])
+@pytest.mark.parametrize("words", [[], ["train"], ["reproduce"], ["report"], ["evaluate"], ["generate"], ["list"]])
 def test_help_has_an_example_and_does_not_wait_for_torch(words: list[str]) -> None:
     program = (
         "import sys\nfrom momentum_transformer.cli import main\n"

@@ -42,11 +42,13 @@ class Train:
     """This run's own directory, instead of one below --runs."""
     resume: bool = False
     """Carry on from the last checkpoint."""
+    data_dir: Path | None = None
+    """Where data sets are; by default $MOMENTUM_DATA, else `data`."""
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Evaluate a trained run on fresh validation data.
+    """Evaluate a trained run on validation data, or on the test split, which is noted in its metrics.jsonl.
 
     Example: momentum evaluate runs/copy/momentum/small-seed0
     """
@@ -55,6 +57,39 @@ class Evaluate:
     """A run directory."""
     checkpoint: str = "best"
     """best or last."""
+    split: str = "validation"
+    """validation or test."""
+    data_dir: Path | None = None
+    """Where data sets are; by default $MOMENTUM_DATA, else where the run found its data."""
+
+
+@dataclass(frozen=True)
+class Generate:
+    """Draw pictures with a trained run: a grid, an animation, single files.
+
+    Example: momentum generate runs/digits/momentum/small-seed0 --count 64 --out grid.png --gif drawing.gif
+    """
+
+    run: Positional[Path]
+    """A run directory."""
+    count: int = 64
+    """How many pictures."""
+    out: Path | None = None
+    """The grid, a PNG; by default samples/grid.png in the run directory."""
+    temperature: float = 1.0
+    """Below 1 more likely pictures, above 1 wilder ones."""
+    seed: int = 0
+    """Picture i of a seed is always the same one."""
+    offset: int = 0
+    """Complete test images after that many bytes, instead of drawing from nothing."""
+    gif: Path | None = None
+    """Also an animation of the drawing, a GIF."""
+    singles: Path | None = None
+    """Also a PNG for each picture, in this folder."""
+    checkpoint: str = "best"
+    """best or last."""
+    data_dir: Path | None = None
+    """Where data sets are, for --offset; by default $MOMENTUM_DATA, else where the run found its data."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +113,8 @@ class Reproduce:
     """Where run directories go; what is finished there is kept."""
     report: Path = Path("report")
     """Where the report goes."""
+    data_dir: Path | None = None
+    """Where data sets are; by default $MOMENTUM_DATA, else `data`."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +130,7 @@ class Report:
     """Where the report goes."""
 
 
-Command = List | Train | Evaluate | Reproduce | Report
+Command = List | Train | Evaluate | Generate | Reproduce | Report
 
 
 def main(arguments: list[str] | None = None) -> None:

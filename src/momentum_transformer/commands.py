@@ -8,16 +8,19 @@ from rich.console import Console
 from rich.table import Table
 
 from . import cli
+from .data.folder import DataError
 from .experiments import EXPERIMENTS, REPRODUCTIONS
 from .experiments.configuration import ConfigurationError, nearest
+from .experiments.drawing import generate_pictures
 from .experiments.experiment import SCALES
 from .experiments.reproduce import run_study
 from .experiments.runs import Request, run_evaluation, run_training
+from .generation.grids import PictureError
 from .training.checkpoint import CheckpointError
 from .training.loop import TrainingError
 from .training.run_directory import RunError
 
-USER_ERRORS = (ConfigurationError, CheckpointError, TrainingError, RunError)
+USER_ERRORS = (ConfigurationError, CheckpointError, DataError, PictureError, RunError, TrainingError)
 CONSOLE = Console(highlight=False)
 
 
@@ -47,11 +50,12 @@ def _(command: cli.Train) -> int:
     out = command.out or request.directory(command.runs)
     if find_spec("tensorboard") is None:
         CONSOLE.print("tensorboard is not installed: metrics go to metrics.jsonl only")
-    if run_training(request, out, resume=command.resume):
+    if run_training(request, out, resume=command.resume, data_dir=command.data_dir):
         CONSOLE.print(f"finished: {out}", soft_wrap=True)
         return 0
     words = ["momentum train", request.experiment, "--model", request.model, "--scale", request.scale]
     words += ["--seed", str(request.seed), *(f"--set {setting}" for setting in request.settings), "--out", str(out)]
+    words += [] if command.data_dir is None else ["--data-dir", str(command.data_dir)]
     CONSOLE.print(f"interrupted; everything is saved. Carry on with: {' '.join(words)} --resume", soft_wrap=True)
     return 130
 
@@ -60,8 +64,27 @@ def _(command: cli.Train) -> int:
 def _(command: cli.Evaluate) -> int:
     if command.checkpoint not in ("best", "last"):
         raise nearest("checkpoint", command.checkpoint, ("best", "last"))
-    for name, value in run_evaluation(command.run, command.checkpoint).items():
+    metrics = run_evaluation(command.run, command.checkpoint, split=command.split, data_dir=command.data_dir)
+    for name, value in metrics.items():
         CONSOLE.print(f"{name}: {value:.6f}")
+    return 0
+
+
+@run_command.register
+def _(command: cli.Generate) -> int:
+    generate_pictures(
+        command.run,
+        count=command.count,
+        temperature=command.temperature,
+        seed=command.seed,
+        offset=command.offset,
+        out=command.out or command.run / "samples" / "grid.png",
+        gif=command.gif,
+        singles=command.singles,
+        checkpoint=command.checkpoint,
+        data_dir=command.data_dir,
+        console=CONSOLE,
+    )
     return 0
 
 
@@ -79,6 +102,7 @@ def _(command: cli.Reproduce) -> int:
         out=command.runs,
         jobs=command.jobs,
         settings=command.settings,
+        data_dir=command.data_dir,
     )
     if not whole:
         CONSOLE.print("not every run was finished; the same command carries on where it stopped")

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from momentum_transformer.experiments import REPRODUCTIONS
 from momentum_transformer.experiments.configuration import to_json
+from momentum_transformer.experiments.picture_scales import SHAPES
 from momentum_transformer.experiments.reproduce import requests
+from momentum_transformer.generation.grids import save_grid
 from momentum_transformer.report.page import write_report
-from momentum_transformer.report.sections import separated
+from momentum_transformer.report.section import separated
 from momentum_transformer.report.tables import spread
 from momentum_transformer.training.run_directory import RunDirectory, RunError
 
@@ -27,12 +30,24 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 continue
             asked = {key: getattr(request, key) for key in ("experiment", "model", "scale", "seed")}
             run.create({**asked, "settings": list(request.settings), "config": to_json(request.config)})
+            pictures = study.name in SHAPES
             for step in range(0, 1201, 60):
                 loss = float(2.3 * np.exp(-step / 300) + 0.01 * rng.random())
-                line = {"kind": "validation", "step": step, "loss": loss, "accuracy": float(np.exp(-loss))}
-                run.append_metrics({**line, "seconds": step / 20})
+                bits = {"bits_per_dim": loss / np.log(2), "bits_per_dim_paper": loss / np.log(2)}
+                metrics = bits if pictures else {"accuracy": float(np.exp(-loss))}
+                run.append_metrics({"kind": "validation", "step": step, "loss": loss, **metrics, "seconds": step / 20})
             run.append_metrics({"kind": "end", "step": 1200, "seconds": 60.0, "best_step": 1200})
+            if pictures:
+                run.append_metrics({"kind": "test", "step": 1200, "checkpoint": "best", "loss": loss, **bits})
+                _add_speed_and_samples(run, request.model)
     return root
+
+
+def _add_speed_and_samples(run: RunDirectory, model: str) -> None:
+    for method in ("cache", "recompute") if model == "softmax" else ("recurrent",):
+        speed = {"images_per_second": 0.5 if method == "recompute" else 2.0, "bytes_per_image": 4096}
+        run.append_metrics({"kind": "throughput", "model": model, "batch": 8, "method": method, **speed})
+    save_grid(torch.zeros(4, 64, dtype=torch.uint8), (8, 8, 1), run.path / "samples" / "grid.png")
 
 
 def test_the_report_has_a_section_a_figure_and_a_table_for_every_study(runs: Path, tmp_path: Path) -> None:
@@ -41,23 +56,52 @@ def test_the_report_has_a_section_a_figure_and_a_table_for_every_study(runs: Pat
     assert not left_out
     assert text.count("<section") == text.count("<svg") == text.count("<table") == len(REPRODUCTIONS)
     assert "http-equiv" not in text
-    assert 'src="' not in text
-    for name in ("copy-small", "ablation-connection-small", "ablation-beta-small", "weighting-small", "sweep-small"):
+    assert text.count('src="') == text.count('src="data:image/png;base64,') == 4 * 5
+    names = ("copy", "ablation-connection", "ablation-beta", "weighting", "sweep", *SHAPES)
+    for name in (f"{name}-small" for name in names):
         assert (tmp_path / f"{name}.png").stat().st_size > 1000
         assert (tmp_path / f"{name}.svg").read_text().startswith("<svg")
         assert (tmp_path / f"{name}.md").read_text().startswith("| ")
 
 
+def test_the_picture_section_has_the_papers_table_beside_ours(runs: Path, tmp_path: Path) -> None:
+    write_report([runs / "mnist", runs / "digits"], tmp_path)
+    text = (tmp_path / "mnist-small.md").read_text()
+    header, _, softmax, recomputed, *_ = text.splitlines()
+    assert "| paper: bits/dim | images/s | at batch | bytes kept an image | paper: images/s |" in header
+    assert "| 0.84 | 2 | 8 | 4,096 | 0.45 |" in softmax
+    assert recomputed.startswith("| softmax, prefix recomputed |  |  |  | 0.5 | 8 | 4,096 |")
+    assert "| 0.80 | 2 | 8 | 4,096 | 134.9 |" in text
+    assert "momentum draws 1 × softmax with a key-value cache and 4 × softmax with the prefix recomputed" in text
+    assert "paper:" not in (tmp_path / "digits-small.md").read_text()
+    assert (tmp_path / "mnist-small-adaptive-momentum.png").is_file()
+
+
+def test_pictures_without_test_speed_or_samples_are_reported_all_the_same(runs: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "runs" / "digits" / "linear" / "small-seed0"
+    shutil.copytree(runs / "digits" / "linear" / "small-seed0", victim)
+    shutil.rmtree(victim / "samples")
+    lines = (victim / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (victim / "metrics.jsonl").write_text(
+        "".join(line for line in lines if '"test"' not in line and "batch" not in line)
+    )
+    page, _ = write_report([tmp_path / "runs"], tmp_path / "report")
+    assert "not scored" in page.read_text()
+    assert "images/s" not in page.read_text()
+    assert "Samples" not in page.read_text()
+
+
 def test_the_same_runs_give_the_same_bytes(runs: Path, tmp_path: Path) -> None:
-    first, second = (write_report([runs], tmp_path / name)[0].read_bytes() for name in ("a", "b"))
+    some = [runs / "copy" / "linear", runs / "digits"]
+    first, second = (write_report(some, tmp_path / name)[0].read_bytes() for name in ("a", "b"))
     assert first == second
 
 
 def test_unfinished_runs_are_left_out_and_named(runs: Path, tmp_path: Path) -> None:
-    shutil.copytree(runs, tmp_path / "runs")
-    victim = tmp_path / "runs" / "copy" / "linear" / "small-seed0"
+    victim = tmp_path / "runs" / "digits" / "linear" / "small-seed0"
+    shutil.copytree(runs / "digits" / "linear", victim.parent)
     lines = (victim / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (victim / "metrics.jsonl").write_text("".join(lines[:-1]))
+    (victim / "metrics.jsonl").write_text("".join(line for line in lines if '"end"' not in line))
     _, left_out = write_report([tmp_path / "runs"], tmp_path / "report")
     assert left_out == [f"{victim}: not finished"]
 
@@ -98,6 +142,8 @@ def test_a_real_browser_shows_every_figure_and_table(runs: Path, tmp_path: Path)
             assert box["height"] > 150
         assert len(page.query_selector_all("section")) == len(REPRODUCTIONS)
         assert page.locator("#copy-small tbody tr").count() == 6
+        assert page.locator("#mnist-small .gallery img").count() == 5
+        assert page.evaluate("[...document.images].every(image => image.naturalWidth > 50)")
         assert page.evaluate("document.documentElement.scrollWidth") <= 1200
         assert not problems
         browser.close()

@@ -9,9 +9,10 @@ class DataError(Exception):
     """Data that is missing, damaged or not what its name says; the message is for the user."""
 
 
-def data_root(given: Path | None) -> Path:
-    """The folder of all data sets: what was given, else $MOMENTUM_DATA, else `data` where the command was started."""
-    return given or Path(os.environ.get("MOMENTUM_DATA") or "data")
+def data_root(given: Path | None, remembered: str | None = None) -> Path:
+    """The folder of all data sets: what was given, else $MOMENTUM_DATA, else where a run found its data before,
+    else `data` where the command was started."""
+    return given or Path(os.environ.get("MOMENTUM_DATA") or remembered or "data")
 
 
 def candidates(root: Path, names: Sequence[str]) -> list[Path]:

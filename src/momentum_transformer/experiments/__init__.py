@@ -1,9 +1,12 @@
 """One file a table of the paper."""
 
-from .copy import COPY, STUDIES
+from .copy import COPY
+from .copy import STUDIES as COPY_STUDIES
 from .experiment import Experiment, Study
+from .pictures import PICTURES
+from .pictures import STUDIES as PICTURE_STUDIES
 
-EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (COPY,)}
-REPRODUCTIONS: dict[str, Study] = {study.name: study for study in STUDIES}
+EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (COPY, *PICTURES)}
+REPRODUCTIONS: dict[str, Study] = {study.name: study for study in (*COPY_STUDIES, *PICTURE_STUDIES)}
 
 __all__ = ["EXPERIMENTS", "REPRODUCTIONS", "Experiment", "Study"]

@@ -6,6 +6,8 @@ The protocol is that of the paper's experiments (at scale `paper`): sequences of
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (the field's name for it)
@@ -81,11 +83,14 @@ def config(model: str, scale: str) -> CopyConfig:
 class CopyTask:
     """Data made from (seed, step); the mean loss over the separator and the copy."""
 
-    def __init__(self, config: CopyConfig, seed: int) -> None:
+    def __init__(self, config: CopyConfig, seed: int, data_dir: Path | None = None) -> None:
         self.config = config
         self.seed = seed
         torch.manual_seed(seed)
         self.model: nn.Module = LanguageModel(config.data.symbols + 1, config.model.encoder(causal=True))
+
+    def prepare(self) -> dict[str, Any]:
+        return {}  # nothing to load
 
     def batch(self, step: int, shard: int, shards: int) -> CopyBatch:
         return self._shard(self._make(2 * (self.seed * 10**9 + step)), shard, shards)

@@ -2,11 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from ..training.task import Task
 
 SCALES = ("tiny", "small", "paper")
+
+
+class MakeTask(Protocol):
+    def __call__(self, config: Any, seed: int, data_dir: Path | None = None) -> Task: ...
 
 
 @dataclass(frozen=True)
@@ -16,7 +21,8 @@ class Experiment:
     models: tuple[str, ...]
     minutes: dict[str, str]  # scale → what one model takes on two CPU cores
     config: Callable[[str, str], Any]  # (model, scale) → configuration
-    task: Callable[[Any, int], Task]  # (configuration, seed) → task
+    task: MakeTask
+    samples: Callable[[Any, Path], None] | None = None  # (trained task, folder): draw something to look at
 
 
 @dataclass(frozen=True)

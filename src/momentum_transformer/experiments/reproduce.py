@@ -10,7 +10,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ..data.folder import data_root
 from ..training.run_directory import RunDirectory
+from . import EXPERIMENTS
 from .experiment import Study
 from .runs import Request
 
@@ -24,7 +26,16 @@ def requests(study: Study, scale: str, seeds: int) -> list[Request]:
     ]
 
 
-def run_study(study: Study, *, scale: str, seeds: int, out: Path, jobs: int, settings: Sequence[str] = ()) -> bool:
+def run_study(
+    study: Study,
+    *,
+    scale: str,
+    seeds: int,
+    out: Path,
+    jobs: int,
+    settings: Sequence[str] = (),
+    data_dir: Path | None = None,
+) -> bool:
     """Returns whether every run reached its end."""
     console = Console()
     todo = []
@@ -39,12 +50,15 @@ def run_study(study: Study, *, scale: str, seeds: int, out: Path, jobs: int, set
             console.print(f"finished already: {run.path}", highlight=False)
         else:
             todo.append((request, run))
+    if todo:  # missing data is downloaded once, or missed once
+        request = todo[0][0]
+        EXPERIMENTS[study.experiment].task(request.config, request.seed, data_root(data_dir)).prepare()
     stop = threading.Event()
 
     def start(item: tuple[Request, RunDirectory]) -> bool:
         if stop.is_set():
             return False
-        code = subprocess.run(_command(*item, out), env=_environment(jobs)).returncode
+        code = subprocess.run(_command(*item, out, data_dir), env=_environment(jobs)).returncode
         if code:
             stop.set()
         return code == 0
@@ -53,9 +67,10 @@ def run_study(study: Study, *, scale: str, seeds: int, out: Path, jobs: int, set
         return all(list(pool.map(start, todo)))
 
 
-def _command(request: Request, run: RunDirectory, out: Path) -> list[str]:
+def _command(request: Request, run: RunDirectory, out: Path, data_dir: Path | None) -> list[str]:
     words = [sys.executable, "-m", "momentum_transformer", "train", request.experiment, "--model", request.model]
     words += ["--scale", request.scale, "--seed", str(request.seed), "--runs", str(out)]
+    words += [] if data_dir is None else ["--data-dir", str(data_dir)]
     for setting in request.settings:
         words += ["--set", setting]
     return [*words, "--resume"] if run.last.exists() else words

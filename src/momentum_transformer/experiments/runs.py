@@ -5,14 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 
-from ..training.checkpoint import load_model
-from ..training.distributed import join_world
+from ..data.folder import data_root
+from ..training.checkpoint import load_model, read_checkpoint
+from ..training.distributed import World, join_world
 from ..training.loop import evaluate, train
 from ..training.run_directory import RunDirectory, RunError
-from ..training.task import Task
+from ..training.task import HasTest, Task
 from . import EXPERIMENTS
-from .configuration import from_json, nearest, override, to_json
+from .configuration import ConfigurationError, from_json, nearest, override, to_json
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,8 @@ class Request:
         return root / self.experiment / self.model / f"{self.scale}-seed{self.seed}{changed.replace('/', '_')}"
 
 
-def run_training(request: Request, out: Path, *, resume: bool) -> bool:
-    """Train in `out`; returns whether the last step was reached."""
+def run_training(request: Request, out: Path, *, resume: bool, data_dir: Path | None = None) -> bool:
+    """Train in `out`, then score the best checkpoint on the test split; returns whether the last step was reached."""
     run = RunDirectory(out)
     config = request.config
     with join_world() as world:
@@ -49,11 +51,18 @@ def run_training(request: Request, out: Path, *, resume: bool) -> bool:
             stored = run.read("config.json")
             if any(stored.get(key) != value for key, value in asked.items()):
                 raise RunError(f"{out} was started with other settings; resume it with the command in provenance.json")
-        task = EXPERIMENTS[request.experiment].task(config, request.seed)
+        task = _make_task(request, config, data_root(data_dir, _remembered(run) if resume else None))
+        if world.leads:
+            task.prepare()
+        world.any(False)  # one process downloads, the others wait and find the files
+        origin = task.prepare()
         if world.leads and not resume:
-            run.create(asked)
+            run.create(asked, origin)
         title = f"{request.experiment} {request.model}"
-        return train(task, config.train, run=run, world=world, seed=request.seed, resume=resume, title=title)
+        finished = train(task, config.train, run=run, world=world, seed=request.seed, resume=resume, title=title)
+        if finished:
+            _conclude(task, request, run, world)
+        return finished
 
 
 def load_run(path: Path) -> tuple[Request, Any]:
@@ -70,19 +79,67 @@ def load_run(path: Path) -> tuple[Request, Any]:
         raise RunError(f"{path}/config.json has no {error}") from None
 
 
-def load_task(path: Path, which: str = "best") -> tuple[Task, Request, Any]:
-    """The task of a run with its trained weights, from its best or last checkpoint."""
+def load_task(path: Path, which: str = "best", data_dir: Path | None = None) -> tuple[Task, Request, Any]:
+    """The task of a run with its trained weights, from its best or last checkpoint. Its data is loaded when needed."""
     request, config = load_run(path)
-    task = EXPERIMENTS[request.experiment].task(config, request.seed)
     run = RunDirectory(path)
+    task = _make_task(request, config, data_root(data_dir, _remembered(run)))
     load_model(run.best if which == "best" else run.last, task.model)
     return task, request, config
 
 
-def run_evaluation(path: Path, which: str) -> dict[str, float]:
-    """Loss and metrics of a trained run on validation data it has not seen."""
-    task, request, config = load_task(path, which)
+def run_evaluation(
+    path: Path, which: str, *, split: str = "validation", data_dir: Path | None = None
+) -> dict[str, float]:
+    """Loss and metrics of a trained run: on validation data it has not seen, or on the test split, which is noted."""
+    task, request, config = load_task(path, which, data_dir)
+    if split not in ("validation", "test"):
+        raise nearest("split", split, ("validation", "test"))
+    if split == "test" and not isinstance(task, HasTest):
+        raise RunError(f"{path} is a run of {request.experiment}, which has no test split")
     with join_world() as world:
         task.model.to(world.device)
+        if split == "test":
+            return _score_test(task, config, RunDirectory(path), world, which)
         torch.manual_seed(request.seed)
-        return evaluate(task, task.model, config.train, world, step=config.train.steps + 1)
+        batches = task.validation(config.train.steps + 1, world.rank, world.size)
+        return evaluate(task, task.model, config.train, world, batches)
+
+
+def _make_task(request: Request, config: Any, data_dir: Path) -> Task:
+    try:
+        return EXPERIMENTS[request.experiment].task(config, request.seed, data_dir)
+    except ValueError as error:  # sizes that do not fit together
+        raise ConfigurationError(str(error)) from None
+
+
+def _conclude(task: Task, request: Request, run: RunDirectory, world: World) -> None:
+    """The best checkpoint on the test split, and samples of it, where the experiment has such."""
+    samples = EXPERIMENTS[request.experiment].samples
+    if not isinstance(task, HasTest) and samples is None:
+        return
+    world.any(False)  # the best checkpoint is on disk when the leader comes here
+    load_model(run.best, task.model)
+    if isinstance(task, HasTest):
+        metrics = _score_test(task, request.config, run, world, "best")
+        shown = " ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        Console(quiet=not world.leads).print(f"test split: {shown}", highlight=False, soft_wrap=True)
+    if samples is not None and world.leads:
+        samples(task, run.path / "samples")
+
+
+def _score_test(task: Task, config: Any, run: RunDirectory, world: World, which: str) -> dict[str, float]:
+    assert isinstance(task, HasTest)
+    metrics = evaluate(task, task.model, config.train, world, task.test(world.rank, world.size))
+    if world.leads:
+        _, progress = read_checkpoint(run.best if which == "best" else run.last)
+        run.append_metrics({"kind": "test", "step": progress["step"], "checkpoint": which, **metrics})
+    return metrics
+
+
+def _remembered(run: RunDirectory) -> str | None:
+    """Where the run found its data."""
+    if not (run.path / "provenance.json").exists():
+        return None
+    directory = run.read("provenance.json").get("data", {}).get("directory")
+    return None if directory is None else str(directory)

@@ -17,6 +17,9 @@ class Run:
     provenance: dict[str, Any]
     validation: dict[str, np.ndarray]  # step, loss, accuracy, seconds
     seconds: float
+    test: dict[str, float]  # of the best checkpoint; empty where there is no test split
+    throughput: tuple[dict[str, Any], ...]
+    samples: Path | None  # a PNG
 
     def final(self, metric: str) -> float:
         """At the last step. The best step would favour whoever is evaluated most often."""
@@ -53,6 +56,19 @@ def _load(directory: RunDirectory) -> Run:
     request, config = load_run(directory.path)
     lines = directory.metrics()
     evaluations = [line for line in lines if line["kind"] == "validation"]
+    seconds = next(line["seconds"] for line in lines if line["kind"] == "end")
     names = [name for name in evaluations[0] if name != "kind"]
     curves = {name: np.array([line[name] for line in evaluations], dtype=float) for name in names}
-    return Run(request, config, directory.read("provenance.json"), curves, lines[-1]["seconds"])
+    tests = [line for line in lines if line["kind"] == "test" and line["checkpoint"] == "best"]
+    throughput = tuple(line for line in lines if line["kind"] == "throughput")
+    samples = directory.path / "samples" / "grid.png"
+    return Run(
+        request,
+        config,
+        directory.read("provenance.json"),
+        curves,
+        seconds,
+        tests[-1] if tests else {},
+        throughput,
+        samples if samples.is_file() else None,
+    )

@@ -20,6 +20,10 @@ class Group:
     def final(self, metric: str) -> np.ndarray:
         return np.array([run.final(metric) for run in self.runs])
 
+    def test(self, metric: str) -> np.ndarray:
+        """On the test split, for the runs that were scored on it."""
+        return np.array([run.test[metric] for run in self.runs if metric in run.test])
+
     def curve(self, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean, lowest and highest over seeds, at each evaluation."""
         values = np.stack([run.validation[metric] for run in self.runs])

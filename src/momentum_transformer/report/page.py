@@ -1,5 +1,6 @@
 """One self-contained HTML page, and the same figures and tables as files."""
 
+import base64
 import html
 import json
 from collections.abc import Sequence
@@ -9,7 +10,8 @@ import matplotlib.pyplot as plt
 
 from .collect import Run, collect
 from .figures import svg
-from .sections import Section, make_sections
+from .section import Section
+from .sections import make_sections
 
 CSS = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 72rem; margin: 2rem auto;
@@ -21,6 +23,8 @@ td { white-space: nowrap; } th, td { padding: .25rem .7rem; border-bottom: 1px s
 th:first-child, td:first-child { text-align: left; }
 thead th { border-bottom: 2px solid #333; } li { margin: .2rem 0; }
 footer, .note { color: #555; font-size: .88rem; }
+.gallery { display: flex; flex-wrap: wrap; gap: 1rem; } .gallery figure { margin: 0; flex: 1 1 10rem; }
+.gallery img { width: 100%; max-width: 16rem; image-rendering: pixelated; }
 nav a { margin-right: 1.2rem; }
 """
 
@@ -36,6 +40,8 @@ def write_report(paths: list[Path], out: Path) -> tuple[Path, list[str]]:
         drawn.append(svg(section.figure))
         (out / f"{section.name}.svg").write_text(drawn[-1])
         (out / f"{section.name}.md").write_text(markdown(section))
+        for label, picture in section.gallery:
+            (out / f"{section.name}-{label}.png").write_bytes(picture.read_bytes())
     plt.close("all")
     page = out / "index.html"
     page.write_text(_page(sections, drawn, runs, left_out))
@@ -69,8 +75,18 @@ def _section(section: Section, figure: str) -> str:
     return (
         f'<section id="{section.name}"><h2>{title}</h2><p>{html.escape(section.intro)}</p>'
         f'<figure aria-label="{title}">{figure}</figure>{section.table.html()}'
-        f"<h3>What held</h3><ul>{findings}</ul></section>"
+        f"{_gallery(section)}<h3>What held</h3><ul>{findings}</ul></section>"
     )
+
+
+def _gallery(section: Section) -> str:
+    """Samples side by side, inside the page."""
+    pictures = "".join(
+        f'<figure><img alt="pictures drawn by {html.escape(label)}" src="data:image/png;base64,'
+        f'{base64.b64encode(picture.read_bytes()).decode()}"><figcaption>{html.escape(label)}</figcaption></figure>'
+        for label, picture in section.gallery
+    )
+    return f'<h3>Samples</h3><div class="gallery">{pictures}</div>' if pictures else ""
 
 
 def _sources(runs: Sequence[Run]) -> str:

@@ -1,27 +1,16 @@
 """One section of the report per study: its figure, its table beside the paper's numbers, and what held."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
-from matplotlib.figure import Figure
 
 from ..experiments import REPRODUCTIONS
 from ..experiments.copy import PAPER_SECONDS_PER_EPOCH, STEPS_PER_EPOCH
+from ..experiments.picture_scales import SHAPES
 from . import figures
 from .collect import Run
 from .groups import Group, groups, scales
+from .pictures import picture_section
+from .section import Section, separated
 from .tables import Table, spread
-
-
-@dataclass(frozen=True)
-class Section:
-    name: str
-    title: str
-    intro: str
-    figure: Figure
-    table: Table
-    findings: tuple[str, ...]
 
 
 def make_sections(runs: Sequence[Run]) -> list[Section]:
@@ -31,6 +20,7 @@ def make_sections(runs: Sequence[Run]) -> list[Section]:
         "copy-ablation-beta": beta_section,
         "copy-weighting": weighting_section,
         "copy-sweep": coefficient_section,
+        **dict.fromkeys(SHAPES, picture_section),
     }
     sections = []
     for scale in scales(runs):
@@ -40,15 +30,6 @@ def make_sections(runs: Sequence[Run]) -> list[Section]:
             if section is not None:
                 sections.append(section)
     return sections
-
-
-def separated(better: np.ndarray, worse: np.ndarray) -> str:
-    """Whether lower is lower, in words: for every pair of seeds, on average only, or not."""
-    if better.max() < worse.min():
-        return "yes, in every pair of seeds"
-    if better.mean() < worse.mean():
-        return "on average, but the seeds overlap"
-    return "no"
 
 
 def copy_section(found: list[Group], scale: str, title: str) -> Section:

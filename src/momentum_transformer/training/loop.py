@@ -7,7 +7,7 @@ carrying on from it is bit-identical to never having stopped.
 import math
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +63,8 @@ def train(
         recorder = Recorder(run, leads=world.leads, resumed_at=counters.step)
         if counters.step == 0:
             _evaluate(task, model, config, world, counters, recorder, progress)
+            if world.leads:
+                save_checkpoint(run.best, model, None, vars(counters))
         recent: list[Tensor] = []
         started = time.perf_counter()
         logged_at = (counters.step, counters.seconds)
@@ -137,14 +139,16 @@ def _step(
     return total
 
 
-def evaluate(task: Task, model: nn.Module, config: TrainConfig, world: World, step: int) -> dict[str, float]:
-    """Mean loss and metrics over the validation data."""
+def evaluate(
+    task: Task, model: nn.Module, config: TrainConfig, world: World, batches: Iterable[Any]
+) -> dict[str, float]:
+    """Mean loss and metrics over this process's share of validation or test data, and everyone else's."""
     was_training = model.training
     model.eval()
     names: list[str] = []
     sums = torch.zeros(0)
     with torch.no_grad(), _autocast(config, world):
-        for batch in task.validation(step, world.rank, world.size):
+        for batch in batches:
             score = task.score(model, batch)
             names = ["loss", *score.sums]
             values = torch.stack(
@@ -153,7 +157,7 @@ def evaluate(task: Task, model: nn.Module, config: TrainConfig, world: World, st
             sums = values if not sums.numel() else sums + values
     model.train(was_training)
     if not names:
-        raise TrainingError("there is no validation data")
+        raise TrainingError("there is no data to evaluate on")
     count, *totals = world.sum(sums).tolist()
     return {name: total / count for name, total in zip(names, totals, strict=True)}
 
@@ -168,7 +172,8 @@ def _evaluate(
     progress: Progress,
 ) -> bool:
     """Evaluate, write it down, and say whether it is the best so far."""
-    metrics = evaluate(task, model, config, world, counters.step)
+    batches = task.validation(counters.step, world.rank, world.size)
+    metrics = evaluate(task, model, config, world, batches)
     recorder.write("validation", counters.step, {**metrics, "seconds": counters.seconds})
     progress.validated(counters.step, metrics)
     if not metrics["loss"] < counters.best_loss:

@@ -4,6 +4,7 @@ config.json       what was asked for
 provenance.json   which code, versions, machine and command line answered
 metrics.jsonl     one line per log or evaluation
 checkpoint/       last.safetensors, best.safetensors
+samples/          what the best model draws, where it draws
 """
 
 import json
@@ -36,8 +37,8 @@ class RunDirectory:
     def best(self) -> Path:
         return self.path / "checkpoint" / "best.safetensors"
 
-    def create(self, config: dict[str, Any]) -> None:
-        """A new run. One that is there already is never overwritten."""
+    def create(self, config: dict[str, Any], data: dict[str, Any] | None = None) -> None:
+        """A new run, and where its data came from. One that is there already is never overwritten."""
         if (self.path / "config.json").exists():
             raise RunError(
                 f"{self.path} holds a run already; add --resume to carry it on, name another place with --out, "
@@ -45,7 +46,7 @@ class RunDirectory:
             )
         self.path.mkdir(parents=True, exist_ok=True)
         self.write("config.json", {"format": FORMAT, **config})
-        self.write("provenance.json", provenance())
+        self.write("provenance.json", provenance() | ({"data": data} if data else {}))
 
     def write(self, name: str, content: dict[str, Any]) -> None:
         """A JSON file, replaced in one step."""
@@ -66,8 +67,11 @@ class RunDirectory:
         return content
 
     def append_metrics(self, line: dict[str, Any]) -> None:
-        with (self.path / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        try:
+            with (self.path / "metrics.jsonl").open("a") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise RunError(f"{self.path}/metrics.jsonl cannot be written: {error}") from None
 
     def metrics(self) -> list[dict[str, Any]]:
         """All lines; a last line cut off by a crash is left out."""
@@ -85,15 +89,15 @@ class RunDirectory:
         return parsed
 
     def forget_metrics_after(self, step: int) -> None:
-        """Drop what was logged beyond a checkpoint, before carrying on from it."""
-        kept = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step and line["kind"] != "end"]
+        """Drop what was logged beyond a checkpoint, and what only a finished run has, before carrying on from it."""
+        during = (line for line in self.metrics() if line["kind"] in ("train", "validation"))
+        kept = [json.dumps(line) + "\n" for line in during if line["step"] <= step]
         temporary = self.path / "metrics.jsonl.writing"
         temporary.write_text("".join(kept))
         temporary.replace(self.path / "metrics.jsonl")
 
     def finished(self) -> bool:
-        lines = self.metrics()
-        return bool(lines) and lines[-1]["kind"] == "end"
+        return any(line["kind"] == "end" for line in self.metrics())
 
 
 def find_runs(root: Path) -> Iterator[RunDirectory]:

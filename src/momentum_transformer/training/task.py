@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -25,6 +25,10 @@ class Task(Protocol):
 
     model: nn.Module
 
+    def prepare(self) -> dict[str, Any]:
+        """Load the data, or say what is missing, before anything is written; where it came from, for provenance."""
+        ...
+
     def batch(self, step: int, shard: int, shards: int) -> Any: ...
 
     def count(self, batch: Any) -> Tensor: ...
@@ -34,3 +38,10 @@ class Task(Protocol):
     def validation(self, step: int, shard: int, shards: int) -> Iterator[Any]: ...
 
     def tokens_per_step(self) -> int: ...
+
+
+@runtime_checkable
+class HasTest(Protocol):
+    """A task whose data has a test split. It chooses nothing: the best checkpoint is scored on it, once."""
+
+    def test(self, shard: int, shards: int) -> Iterator[Any]: ...

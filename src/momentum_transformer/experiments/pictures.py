@@ -1,0 +1,136 @@
+"""Pictures byte by byte: Tables 2 (MNIST) and 3 (CIFAR-10), with Fashion-MNIST and small digits beside them.
+
+Scored are nats a byte over every byte. `bits_per_dim` is the same in bits; `bits_per_dim_paper` leaves out the first
+byte of each picture, which the paper's protocol gives away.
+"""
+
+import math
+from collections.abc import Iterator
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from ..data.folder import data_root
+from ..data.images import ImageSet, hold_out, load_images, pooled
+from ..data.order import batch_rows
+from ..generation.grids import PictureError, Shape, save_grid
+from ..generation.pixels import draw_images
+from ..models.logistic_mixture import mixture_log_likelihood
+from ..models.pixel_model import PixelModel
+from ..training.task import Score
+from .experiment import Experiment, Study, Variant
+from .models import MODELS
+from .picture_scales import SHAPES, PictureConfig, picture_config
+
+PICTURE_MODELS = tuple(name for name in MODELS if name != "reformer")
+EVALUATION_BYTES = 32_768  # of a batch: without gradients it may be larger than in training
+SAMPLES = 16
+
+
+class PictureTask:
+    """A pixel model and one set of images. Images are loaded when they are needed, and drawing needs none."""
+
+    def __init__(self, images: str, config: PictureConfig, seed: int, data_dir: Path | None = None) -> None:
+        self.images = images
+        self.config = config
+        self.seed = seed
+        self.data_dir = data_root(data_dir)
+        height, width, channels = SHAPES[images]
+        pool = config.data.pool
+        if height % pool or width % pool:
+            raise ValueError(f"data.pool must divide {height} and {width}, not {pool}")
+        self.shape: Shape = (height // pool, width // pool, channels)
+        torch.manual_seed(seed)
+        self.pixel_model = PixelModel(config.model.encoder(causal=True), length=math.prod(self.shape))
+        self.model: nn.Module = self.pixel_model
+
+    @cached_property
+    def _set(self) -> ImageSet:
+        return load_images(self.images, self.data_dir)
+
+    @cached_property
+    def _training(self) -> tuple[Tensor, Tensor]:
+        """Images to train on and images to validate on, (n, bytes) each."""
+        images = self._flat(self._set.train.images)
+        train, validation = hold_out(len(images), self.config.data.validation)
+        return images[train], images[validation]
+
+    @cached_property
+    def test_images(self) -> Tensor:
+        """The whole test split, bytes (n, length)."""
+        return self._flat(self._set.test.images)
+
+    def prepare(self) -> dict[str, Any]:
+        train, validation = self._training
+        counts = {"training": len(train), "validation": len(validation), "test": len(self.test_images)}
+        return {"directory": str(self.data_dir.resolve()), "images": counts, "note": self._set.note}
+
+    def batch(self, step: int, shard: int, shards: int) -> Tensor:
+        train, _ = self._training
+        rows = batch_rows(step, batch_size=self.config.train.batch_size, count=len(train), seed=self.seed)
+        return train[rows[shard::shards]]
+
+    def validation(self, step: int, shard: int, shards: int) -> Iterator[Tensor]:
+        """The same held-out images at every evaluation."""
+        return self._parts(self._training[1], shard, shards)
+
+    def test(self, shard: int, shards: int) -> Iterator[Tensor]:
+        return self._parts(self.test_images, shard, shards)
+
+    def count(self, batch: Tensor) -> Tensor:
+        return torch.tensor(batch.numel())
+
+    def score(self, model: nn.Module, batch: Tensor) -> Score:
+        batch = batch.to(self.pixel_model.places.device, non_blocking=True)
+        nats = -mixture_log_likelihood(model(batch), batch)
+        n = batch.shape[1]
+        sums = {
+            "bits_per_dim": nats.sum() / math.log(2),
+            "bits_per_dim_paper": nats[:, 1:].sum() / math.log(2) * (n / (n - 1)),
+        }
+        return Score(nats.sum(), torch.tensor(nats.numel(), device=nats.device), sums)
+
+    def tokens_per_step(self) -> int:
+        return self.config.train.batch_size * self.pixel_model.length
+
+    def _flat(self, images: Tensor) -> Tensor:
+        return pooled(images, self.config.data.pool).flatten(1)
+
+    def _parts(self, images: Tensor, shard: int, shards: int) -> Iterator[Tensor]:
+        yield from images[shard::shards].split(max(1, EVALUATION_BYTES // images.shape[1]))
+
+
+def save_samples(task: PictureTask, folder: Path) -> None:
+    """A grid of pictures drawn from nothing."""
+    try:
+        save_grid(draw_images(task.pixel_model.eval(), count=SAMPLES), task.shape, folder / "grid.png")
+    except PictureError as error:
+        Console().print(f"no samples: {error}", highlight=False, soft_wrap=True)
+
+
+def _experiment(name: str, title: str, small: str, paper: str) -> Experiment:
+    return Experiment(
+        name=name,
+        title=title,
+        models=PICTURE_MODELS,
+        minutes={"tiny": "seconds", "small": small, "paper": paper},
+        config=partial(picture_config, name),
+        task=partial(PictureTask, name),
+        samples=save_samples,
+    )
+
+
+PICTURES = (
+    _experiment("digits", "Handwritten digits, 8 × 8, no download", "2 minutes", "a day; a GPU is better"),
+    _experiment("mnist", "MNIST (Table 2)", "3 minutes", "weeks on a GPU"),
+    _experiment("fashion", "Fashion-MNIST", "3 minutes", "weeks on a GPU"),
+    _experiment("cifar10", "CIFAR-10 (Table 3)", "3 minutes", "weeks on a GPU"),
+)
+STUDIES = tuple(
+    Study(experiment.name, experiment.title, experiment.name, tuple(Variant(model) for model in PICTURE_MODELS))
+    for experiment in PICTURES
+)

@@ -1,0 +1,1 @@
+"""Samplers: a trained model in, pictures out, by the recurrent form."""

@@ -1,0 +1,103 @@
+"""Drawing pictures byte by byte with the recurrent form: constant time and memory a byte (softmax keeps a cache)."""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from ..models.logistic_mixture import sample_mixture
+from ..models.pixel_model import PixelModel, PixelModelState
+
+
+def draw(
+    model: PixelModel,
+    *,
+    count: int,
+    given: Tensor | None = None,
+    temperature: float = 1.0,
+    seed: int = 0,
+    first: int = 0,
+) -> Iterator[Tensor]:
+    """Draw `count` pictures side by side: yields the next byte of each, uint8 (count,), until the pictures are whole.
+
+    Args:
+        given: the first m bytes of each picture, uint8 (count, m); drawing goes on from there.
+        first: the number of the first picture. Picture i has random numbers of its own, from (seed, i) and the place
+            of the byte, so a picture is the same however many are drawn beside it, but for rounding.
+    """
+    given = torch.zeros(count, 0, dtype=torch.uint8) if given is None else given
+    _check(model, count, given, temperature)
+    return _draw(model, given, temperature, _uniforms(model.length, count, seed, first))
+
+
+def draw_images(
+    model: PixelModel,
+    *,
+    count: int,
+    given: Tensor | None = None,
+    temperature: float = 1.0,
+    seed: int = 0,
+    batch_size: int = 256,
+    drawn: Callable[[int], None] | None = None,
+) -> Tensor:
+    """`count` whole pictures, uint8 (count, n), at most `batch_size` at a time; `drawn` hears of each step's bytes."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be 1 or more, not {batch_size}")
+    given = torch.zeros(count, 0, dtype=torch.uint8) if given is None else given
+    _check(model, count, given, temperature)
+    pictures = torch.empty(count, model.length, dtype=torch.uint8)
+    pictures[:, : given.shape[1]] = given
+    for start in range(0, count, batch_size):
+        rows = slice(start, min(start + batch_size, count))
+        size = rows.stop - rows.start
+        bytes_ = draw(model, count=size, given=given[rows], temperature=temperature, seed=seed, first=start)
+        for position, pixel in enumerate(bytes_, start=given.shape[1]):
+            pictures[rows, position] = pixel.cpu()
+            if drawn is not None:
+                drawn(size)
+    return pictures
+
+
+def _draw(model: PixelModel, given: Tensor, temperature: float, uniforms: Tensor) -> Iterator[Tensor]:
+    device = model.places.device
+    uniforms = uniforms.to(device)
+    state: PixelModelState | None = None
+    pixel: Tensor | None = None
+    for position in range(given.shape[1], model.length):
+        # inference mode must not be on while the caller has its turn
+        with torch.inference_mode():
+            if state is None:
+                parameters, state = _begin(model, given.to(device))
+            else:
+                parameters, state = model.step(pixel, state)
+            pixel = sample_mixture(parameters, uniforms[:, position], temperature=temperature)
+        yield pixel.clone()
+
+
+def _begin(model: PixelModel, given: Tensor) -> tuple[Tensor, PixelModelState]:
+    if given.shape[1] == 0:
+        return model.step(None, model.initial_state(given.shape[0]))
+    parameters, state = model.prefill(given)
+    return parameters[:, -1], state
+
+
+def _uniforms(length: int, count: int, seed: int, first: int) -> Tensor:
+    """Two numbers a byte and picture, (count, length, 2)."""
+    made = torch.empty(count, length, 2)
+    for i in range(count):
+        generator = torch.Generator().manual_seed((seed * 1_000_003 + first + i) % 2**63)
+        torch.rand(length, 2, generator=generator, out=made[i])
+    return made
+
+
+def _check(model: PixelModel, count: int, given: Tensor, temperature: float) -> None:
+    if model.training:
+        raise ValueError("the model must be in evaluation mode, without dropout: call model.eval()")
+    if count < 1:
+        raise ValueError(f"count must be 1 or more, not {count}")
+    if not 0 <= temperature < float("inf"):
+        raise ValueError(f"temperature must be 0 or more, not {temperature}")
+    if given.ndim != 2 or given.shape[0] != count or given.dtype != torch.uint8:
+        raise ValueError(f"given must be uint8 ({count}, m), not {tuple(given.shape)} of {given.dtype}")
+    if given.shape[1] > model.length:
+        raise ValueError(f"given must be at most the {model.length} bytes of a picture, not {given.shape[1]}")

@@ -1,0 +1,29 @@
+"""A section of the report, and the words for a comparison."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from .tables import Table
+
+
+@dataclass(frozen=True)
+class Section:
+    name: str
+    title: str
+    intro: str
+    figure: Figure
+    table: Table
+    findings: tuple[str, ...]
+    gallery: tuple[tuple[str, Path], ...] = ()  # (label, PNG)
+
+
+def separated(better: np.ndarray, worse: np.ndarray) -> str:
+    """Whether lower is lower, in words: for every pair of seeds, on average only, or not."""
+    if better.max() < worse.min():
+        return "yes, in every pair of seeds"
+    if better.mean() < worse.mean():
+        return "on average, but the seeds overlap"
+    return "no"
