@@ -21,6 +21,7 @@ EQUATIONS = (
     "lsh",
     "masking",
     "quadratic",
+    "random_features",
     "recurrent",
 )
 if os.environ.get("MOMENTUM_CHECK_SHAPES", "1") == "1":
