@@ -39,14 +39,14 @@ def _(command: cli.List) -> int:
     CONSOLE.print(table)
     table = Table("momentum reproduce …", "what", "runs per seed")
     for study in REPRODUCTIONS.values():
-        table.add_row(study.name, study.title, str(len(study.variants)))
+        table.add_row(study.name, study.title, str(len(study.variants) * len(study.experiments)))
     CONSOLE.print(table)
     return 0
 
 
 @run_command.register
 def _(command: cli.Train) -> int:
-    request = Request(command.experiment, command.model, command.scale, command.seed, tuple(command.settings))
+    request = Request(command.experiment, command.model, command.scale, command.seed, _settings(command))
     out = command.out or request.directory(command.runs)
     if find_spec("tensorboard") is None:
         CONSOLE.print("tensorboard is not installed: metrics go to metrics.jsonl only")
@@ -58,6 +58,12 @@ def _(command: cli.Train) -> int:
     words += [] if command.data_dir is None else ["--data-dir", str(command.data_dir)]
     CONSOLE.print(f"interrupted; everything is saved. Carry on with: {' '.join(words)} --resume", soft_wrap=True)
     return 130
+
+
+def _settings(command: cli.Train | cli.Reproduce) -> tuple[str, ...]:
+    """--fidelity is a setting with a flag of its own."""
+    fidelity = () if command.fidelity == "paper" else (f"fidelity={command.fidelity}",)
+    return (*command.settings, *fidelity)
 
 
 @run_command.register
@@ -101,7 +107,7 @@ def _(command: cli.Reproduce) -> int:
         seeds=command.seeds,
         out=command.runs,
         jobs=command.jobs,
-        settings=command.settings,
+        settings=_settings(command),
         data_dir=command.data_dir,
     )
     if not whole:

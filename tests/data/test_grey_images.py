@@ -8,16 +8,7 @@ import pytest
 from momentum_transformer.data.grey_images import load_grey_images, to_grey
 
 from .official import official
-
-
-def write_batches(folder: Path, train: int = 20, test: int = 5) -> np.ndarray:
-    folder.mkdir(parents=True)
-    rng = np.random.default_rng(0)
-    records = rng.integers(0, 256, (train + test, 3073), dtype=np.uint8)
-    records[:, 0] %= 10
-    records[:train].tofile(folder / "data_batch_1.bin")
-    records[train:].tofile(folder / "test_batch.bin")
-    return records
+from .small_sets import write_cifar10
 
 
 def test_grey_is_the_luma_of_red_green_and_blue() -> None:
@@ -29,7 +20,7 @@ def test_grey_is_the_luma_of_red_green_and_blue() -> None:
 
 
 def test_the_last_tenth_of_training_is_held_out(tmp_path: Path) -> None:
-    records = write_batches(tmp_path / "cifar10" / "cifar-10-batches-bin")
+    records = write_cifar10(tmp_path / "cifar10" / "cifar-10-batches-bin")
     splits = load_grey_images(tmp_path)
     train, validation, test = splits.train[0], splits.validation[0], splits.test[0]
     assert (len(train), len(validation), len(test)) == (18, 2, 5)

@@ -11,15 +11,7 @@ from momentum_transformer.data.folder import DataError
 from momentum_transformer.data.text import load_text
 
 from .official import official
-
-
-def write_reviews(folder: Path, count: int = 6) -> None:
-    for part in ("train", "test"):
-        for label, rating in (("neg", 2), ("pos", 9)):
-            place = folder / part / label
-            place.mkdir(parents=True)
-            for i in range(count):
-                (place / f"{i}_{rating}.txt").write_bytes(f"{part} {label} {i} ".encode() + b"\xff\x00\xe9" * (1 + i))
+from .small_sets import write_reviews
 
 
 def pack(folder: Path, archive: Path) -> None:

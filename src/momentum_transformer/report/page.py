@@ -49,8 +49,9 @@ def write_report(paths: list[Path], out: Path) -> tuple[Path, list[str]]:
 
 
 def markdown(section: Section) -> str:
-    """The section's table and findings."""
-    return section.table.markdown() + "\n" + "".join(f"- {finding}\n" for finding in section.findings)
+    """The section's tables and findings."""
+    tables = "\n".join(table.markdown() for table in (section.table, *section.more))
+    return tables + "\n" + "".join(f"- {finding}\n" for finding in section.findings)
 
 
 def _page(sections: Sequence[Section], drawn: Sequence[str], runs: Sequence[Run], left_out: Sequence[str]) -> str:
@@ -72,9 +73,10 @@ def _page(sections: Sequence[Section], drawn: Sequence[str], runs: Sequence[Run]
 def _section(section: Section, figure: str) -> str:
     findings = "".join(f"<li>{html.escape(finding)}</li>" for finding in section.findings)
     title = html.escape(section.title)
+    tables = "".join(table.html() for table in (section.table, *section.more))
     return (
         f'<section id="{section.name}"><h2>{title}</h2><p>{html.escape(section.intro)}</p>'
-        f'<figure aria-label="{title}">{figure}</figure>{section.table.html()}'
+        f'<figure aria-label="{title}">{figure}</figure>{tables}'
         f"{_gallery(section)}<h3>What held</h3><ul>{findings}</ul></section>"
     )
 
