@@ -29,6 +29,7 @@ test-all: setup  # torch.compile cannot trace the shape checks, so its tests run
 bench: setup
 	$(BIN)/python -m benchmarks.attention --out results/attention.json
 	$(BIN)/python -m benchmarks.training --out results/training.json
+	$(BIN)/python -m benchmarks.generation --out results/generation.json
 
 reproduce: setup
 	$(BIN)/momentum reproduce copy

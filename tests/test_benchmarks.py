@@ -1,0 +1,37 @@
+"""Benchmarks measure what they say, and note it where the report looks for it."""
+
+import json
+from pathlib import Path
+
+from benchmarks.generation import measure, subjects, trained, untrained
+
+from momentum_transformer.experiments.pictures import PICTURE_MODELS
+from momentum_transformer.experiments.runs import Request, run_training
+
+
+def test_generation_measures_every_model_and_softmax_both_ways() -> None:
+    said: list[str] = []
+    rows = measure(subjects(untrained("digits", "tiny"), [1, 2]), 1, said.append)
+    ways = [(row["model"], row["method"], row["batch"]) for row in rows]
+    assert ways[:3] == [("softmax", "cache", 1), ("softmax", "cache", 2), ("softmax", "recompute", 1)]
+    assert ways[3:] == [(model, "recurrent", batch) for model in PICTURE_MODELS[1:] for batch in (1, 2)]
+    assert all(row["images_per_second"] > 0 for row in rows)
+    kept = {row["model"]: row["bytes_per_image"] for row in rows if row["batch"] == 2}
+    layers, heads, width, n = 2, 2, 8, 16
+    assert kept["softmax"] == layers * (2 * heads * width * n * 4 + n) + 8
+    assert kept["linear"] == layers * (heads * width * width + heads * width) * 4 + 8
+    assert kept["momentum"] == layers * (2 * heads * width * width + heads * width) * 4 + 8
+    assert said == ["round 0 of 1", "round 1 of 1"]
+
+
+def test_trained_runs_are_found_by_their_directory(tmp_path: Path) -> None:
+    settings = ("train.steps=2", "train.evaluate_every=2")
+    run_training(Request("digits", "linear", "tiny", 0, settings), tmp_path / "a", resume=False)
+    run_training(Request("copy", "linear", "tiny", 0, settings), tmp_path / "b", resume=False)
+    ((name, model, run),) = trained(tmp_path)
+    assert (name, model.length) == ("linear", 16)
+    assert run is not None
+    (row,) = measure(subjects([(name, model, run)], [4]), 1, lambda _: None)
+    run.append_metrics(row)
+    assert json.loads((tmp_path / "a" / "metrics.jsonl").read_text().splitlines()[-1])["kind"] == "throughput"
+    assert run.finished()
