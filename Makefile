@@ -30,6 +30,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.attention --out results/attention.json
 	$(BIN)/python -m benchmarks.training --out results/training.json
 	$(BIN)/python -m benchmarks.generation --out results/generation.json
+	$(BIN)/python -m benchmarks.lra --out results/lra.json
 
 reproduce: setup
 	$(BIN)/momentum reproduce copy

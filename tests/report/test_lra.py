@@ -1,6 +1,9 @@
 """Long Range Arena in the report: the paper's table beside ours, and baselines that are never hidden."""
 
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +13,7 @@ from momentum_transformer.experiments.lra_scales import TASKS
 from momentum_transformer.experiments.reproduce import requests
 from momentum_transformer.report.page import write_report
 from momentum_transformer.training import run_directory
-from momentum_transformer.training.run_directory import RunDirectory
+from momentum_transformer.training.run_directory import RunDirectory, RunError
 
 ACCURACY = {"softmax": 0.38, "linear": 0.18, "momentum": 0.31, "adaptive-momentum": 0.33, "bag-of-tokens": 0.2}
 
@@ -86,3 +89,37 @@ def test_the_released_protocol_has_a_section_of_its_own(runs: Path, tmp_path: Pa
     write_report([runs / "released", runs / "two"], tmp_path)
     assert (tmp_path / "lra-released-small.md").read_text().startswith("| model | ListOps |")
     assert (tmp_path / "lra-small.md").exists()
+
+
+def benchmark() -> dict[str, Any]:
+    lengths = [
+        {"model": m, "length": n, "seconds_per_1000_steps": f * n, "peak_extra_bytes": f * n * 2**20}
+        for m, f in (("softmax", 4), ("momentum", 1))
+        for n in (1024, 4096)
+    ]
+    return {
+        "command": "python -m benchmarks.lra",
+        "machine": {"cpu": "some", "threads": 2, "torch": "2"},
+        "shape": "small",
+        "lengths": lengths,
+        "listops": {
+            "batch": 32,
+            "seconds_per_step": {"softmax": 9.0, "momentum": 2.0},
+            "softmax_over_momentum": 4.5,
+            "share_of_a_momentum_step_spent_on_its_batch": 0.001,
+        },
+    }
+
+
+def test_what_was_measured_against_length_is_shown_where_it_lies_among_the_runs(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "released", tmp_path / "runs")
+    (tmp_path / "runs" / "lra.json").write_text(json.dumps(benchmark()))
+    write_report([tmp_path / "runs"], tmp_path / "report")
+    text = (tmp_path / "report" / "lra-efficiency.md").read_text()
+    assert "| momentum | 1,024 | 4,096 | 1,024 | 4,096 |" in text
+    assert "takes momentum attention 2.00 s and softmax 9.00 s: 4.5 times as long" in text
+    assert "Making the batch is 0.10 % of a momentum step" in text
+    assert "4 times as many, the memory of softmax grows 4.0 times" in text
+    (tmp_path / "runs" / "lra.json").write_text("{}")
+    with pytest.raises(RunError, match=r"lra.json is not what benchmarks/lra.py writes: KeyError"):
+        write_report([tmp_path / "runs"], tmp_path / "report")

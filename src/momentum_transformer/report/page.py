@@ -9,6 +9,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 from .collect import Run, collect
+from .efficiency import efficiency_sections
 from .figures import svg
 from .section import Section
 from .sections import make_sections
@@ -32,7 +33,7 @@ nav a { margin-right: 1.2rem; }
 def write_report(paths: list[Path], out: Path) -> tuple[Path, list[str]]:
     """Write the page and its parts into `out`; returns the page and a line for each run that was left out."""
     runs, left_out = collect(paths)
-    sections = make_sections(runs)
+    sections = [*make_sections(runs), *efficiency_sections(paths)]
     out.mkdir(parents=True, exist_ok=True)
     drawn = []
     for section in sections:
