@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from . import cli
 from .data.folder import DataError
@@ -32,12 +32,13 @@ def run_command(command: Any) -> int:
 
 @run_command.register
 def _(command: cli.List) -> int:
-    table = Table("experiment", "what", "models", *(f"{scale}: one model takes" for scale in SCALES))
+    times = (f"{scale}: one model takes" for scale in SCALES)
+    table = Table(Column("experiment", no_wrap=True), "what", "models", *times)
     for experiment in EXPERIMENTS.values():
-        times = (experiment.minutes[scale] for scale in SCALES)
-        table.add_row(experiment.name, experiment.title, "\n".join(experiment.models), *times)
+        minutes = (experiment.minutes[scale] for scale in SCALES)
+        table.add_row(experiment.name, experiment.title, "\n".join(experiment.models), *minutes)
     CONSOLE.print(table)
-    table = Table("momentum reproduce …", "what", "runs per seed")
+    table = Table(Column("momentum reproduce …", no_wrap=True), "what", "runs per seed")
     for study in REPRODUCTIONS.values():
         table.add_row(study.name, study.title, str(len(study.variants) * len(study.experiments)))
     CONSOLE.print(table)

@@ -304,3 +304,12 @@ def test_a_run_can_be_loaded_without_its_data(arena: Path, tmp_path: Path) -> No
     task, request, _ = load_task(tmp_path, data_dir=tmp_path / "nowhere")
     assert request.model == "linformer"
     assert sum(p.numel() for p in task.model.parameters()) > 0
+
+
+def test_every_switch_of_the_released_protocol_is_explained() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text()
+    ours, theirs = (to_json(Request("lra-text", "momentum", "paper", 0, s).config) for s in ((), RELEASED))
+    for group in ("model", "data", "train", "protocol"):
+        for field, value in ours[group].items():
+            if theirs[group][field] != value:
+                assert f"`{group}.{field}`" in page, f"{group}.{field}"
