@@ -108,14 +108,30 @@ def test_missing_data_leaves_no_run_behind(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_training_and_validation_images_are_apart() -> None:
-    task = PictureTask("digits", Request("digits", "linear", "small").config, 0)
+    task = PictureTask("digits", Request("digits", "linear", "small", 0, ("data.dither=0",)).config, 0)
     train, validation = task._training
     assert (len(train), len(validation)) == (1350, 150)
-    seen = {tuple(row) for step in range(50) for row in task.batch(step, 0, 1).tolist()}
+    seen = {tuple(row) for step in range(90) for row in task.batch(step, 0, 1).tolist()}
     assert seen == {tuple(row) for row in train.tolist()}
     assert torch.equal(torch.cat(list(task.validation(7, 0, 1))), validation)
     halves = torch.cat([torch.cat(list(task.test(shard, 2))) for shard in range(2)])
     assert sorted(halves.tolist()) == sorted(task.test_images.tolist())
+
+
+def test_dither_fills_the_gaps_between_grey_levels_of_training_images_only() -> None:
+    plain, dithered = (
+        PictureTask("digits", Request("digits", "linear", "small", 0, (f"data.dither={width}",)).config, 0)
+        for width in (0, 16)
+    )
+    before, after = (torch.cat([task.batch(step, 0, 1) for step in range(90)]).int() for task in (plain, dithered))
+    assert before.unique().numel() == 17
+    assert after.unique().numel() > 240
+    assert (after - before).abs().max() == 8
+    edges = (before == 0) | (before == 255)
+    assert torch.equal(before[edges], after[edges])
+    assert torch.equal(dithered.batch(3, 1, 2), dithered.batch(3, 0, 1)[1::2])
+    assert not torch.equal(dithered.batch(3, 0, 1), plain.batch(3, 0, 1))
+    assert torch.equal(dithered.test_images, plain.test_images)
 
 
 @pytest.mark.parametrize(("images", "parameters"), [("mnist", 6.36e6), ("cifar10", 12.68e6)])

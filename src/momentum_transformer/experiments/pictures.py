@@ -27,7 +27,7 @@ from .models import MODELS
 from .picture_scales import SHAPES, PictureConfig, picture_config
 
 PICTURE_MODELS = tuple(name for name in MODELS if name != "reformer")
-EVALUATION_BYTES = 32_768  # of a batch: without gradients it may be larger than in training
+EVALUATION_BYTES = 16_384  # of a batch: without gradients it may be larger than in training
 SAMPLES = 16
 
 
@@ -72,7 +72,7 @@ class PictureTask:
     def batch(self, step: int, shard: int, shards: int) -> Tensor:
         train, _ = self._training
         rows = batch_rows(step, batch_size=self.config.train.batch_size, count=len(train), seed=self.seed)
-        return train[rows[shard::shards]]
+        return self._dithered(train[rows], step)[shard::shards]
 
     def validation(self, step: int, shard: int, shards: int) -> Iterator[Tensor]:
         """The same held-out images at every evaluation."""
@@ -96,6 +96,16 @@ class PictureTask:
 
     def tokens_per_step(self) -> int:
         return self.config.train.batch_size * self.pixel_model.length
+
+    def _dithered(self, images: Tensor, step: int) -> Tensor:
+        """With bytes between the grey levels that the pictures have: a model shall learn densities, not levels."""
+        spread = self.config.data.dither
+        if not spread:
+            return images
+        generator = torch.Generator().manual_seed((self.seed * 10**9 + step) % 2**63)
+        noise = (torch.rand(images.shape, generator=generator) - 0.5) * spread
+        moved = (images + noise).round().clamp(0, 255).to(torch.uint8)
+        return torch.where((images == 0) | (images == 255), images, moved)
 
     def _flat(self, images: Tensor) -> Tensor:
         return pooled(images, self.config.data.pool).flatten(1)
