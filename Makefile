@@ -7,7 +7,7 @@ READY := .venv/.ready
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt setup.py src/momentum_transformer/kernels/build.py $(wildcard src/momentum_transformer/kernels/native/*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3.11"; exit 2; }
 	$(PYTHON) -m venv .venv
@@ -29,6 +29,7 @@ test-all: setup  # torch.compile cannot trace the shape checks, so its tests run
 bench: setup
 	$(BIN)/python -m benchmarks.attention --out results/attention.json
 	$(BIN)/python -m benchmarks.training --out results/training.json
+	$(BIN)/momentum bench --threads 2 --out results/bench.json --plot docs/results/bench.svg
 	$(BIN)/python -m benchmarks.generation --out results/generation.json
 	$(BIN)/python -m benchmarks.lra --out results/lra.json
 

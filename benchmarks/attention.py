@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from momentum_transformer import linear_attention, momentum_attention
+from momentum_transformer.bench.allocator import ALLOCATOR, keep_freed_memory
 
 HEADS, WIDTH = 8, 64
 LENGTHS = [8_192, 16_384, 32_768, 65_536, 131_072]
@@ -132,19 +133,6 @@ def machine() -> dict[str, Any]:
 def _cpuinfo() -> list[str]:
     path = Path("/proc/cpuinfo")
     return path.read_text().splitlines() if path.exists() else []
-
-
-ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "68719476736", "MALLOC_TOP_PAD_": "268435456"}
-
-
-def keep_freed_memory() -> None:
-    """Start again with an allocator that keeps what is freed, as allocators for training do.
-
-    glibc's default returns every large tensor to the system and asks for it again; on a virtual machine, where fresh
-    pages come from the host, that costs more than the attention and grows faster than the length.
-    """
-    if any(os.environ.get(name) != value for name, value in ALLOCATOR.items()):
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ALLOCATOR})
 
 
 def main() -> None:

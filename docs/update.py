@@ -1,7 +1,7 @@
 """Rewrite what README and docs take from results/: python docs/update.py
 
 Writes docs/results/ (figures and tables of the report) and the tables between `<!-- results:NAME -->` and
-`<!-- end -->` in README.md and docs/experiments.md.
+`<!-- end -->` in README.md, docs/experiments.md and docs/performance.md.
 """
 
 import json
@@ -9,10 +9,13 @@ import re
 import tempfile
 from pathlib import Path
 
+from momentum_transformer.bench import suite
+from momentum_transformer.bench.plot import draw
+from momentum_transformer.bench.tables import markdown
 from momentum_transformer.report.page import write_report
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/experiments.md")
+PAGES = ("README.md", "docs/experiments.md", "docs/performance.md")
 
 
 def tables(out: Path) -> dict[str, str]:
@@ -23,7 +26,7 @@ def tables(out: Path) -> dict[str, str]:
         for figure in sorted(Path(scratch).glob("*.svg")):
             (out / figure.name).write_text(figure.read_text())
         found = {path.stem: path.read_text() for path in sorted(Path(scratch).glob("*.md"))}
-    return found | {"attention": attention_table()}
+    return found | {"attention": attention_table(), "bench": bench_tables(out)}
 
 
 def attention_table() -> str:
@@ -45,6 +48,16 @@ def attention_table() -> str:
         + f". The allocator keeps freed memory. Command: `{result['command']}`.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def bench_tables(out: Path) -> str:
+    """Targets and timings of `momentum bench`; the picture goes to `out`."""
+    path = ROOT / "results" / "bench.json"
+    if not path.exists():
+        return "Nothing has been measured yet: `make bench`.\n"
+    record = suite.read(path)
+    (out / "bench.svg").write_text(draw(record))
+    return markdown(record)
 
 
 def fill(text: str, found: dict[str, str]) -> str:

@@ -19,7 +19,8 @@ ALLOWED = {
     "data": set(),
     "experiments": {"data", "training", "generation", "models", "layers", "ops"},
     "report": {"experiments", "training"},
-    "web": {"experiments", "generation", "models"},
+    "bench": {"ops", "training", "report"},
+    "web": {"experiments", "training", "generation", "models", "ops"},
 }
 
 

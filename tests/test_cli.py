@@ -51,6 +51,12 @@ def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "lra-text", "--data-dir", "nowhere"], "momentum: aclImdb is not in nowhere: put aclImdb_v1.tar.gz"),
         (["evaluate", "nowhere"], "momentum: nowhere is not a run directory: it has no config.json"),
         (["report", "nowhere"], "momentum: there is no nowhere"),
+        (["serve", "nowhere", "--port", "0"], "momentum: there is no nowhere"),
+        (["serve", ".", "--port", "70000"], "momentum: --port must be from 0 to 65535, not 70000"),
+        (
+            ["serve", ".", "--port", "0"],
+            "momentum: no trained run that draws pictures in .; make one: momentum train digits",
+        ),
         (["reproduce", "figure"], "momentum: unknown study 'figure'"),
         (["reproduce", "copy", "--seeds", "0"], "momentum: --seeds and --jobs must be 1 or more"),
     ],
@@ -88,7 +94,9 @@ def test_fidelity_is_a_setting_with_a_flag_of_its_own(tmp_path: Path) -> None:
     assert found == ["tiny-seed0", "tiny-seed0,fidelity=released"]
 
 
-@pytest.mark.parametrize("words", [[], ["train"], ["reproduce"], ["report"], ["evaluate"], ["generate"], ["list"]])
+@pytest.mark.parametrize(
+    "words", [[], ["train"], ["reproduce"], ["report"], ["evaluate"], ["generate"], ["serve"], ["list"], ["bench"]]
+)
 def test_help_has_an_example_and_does_not_wait_for_torch(words: list[str]) -> None:
     program = (
         "import sys\nfrom momentum_transformer.cli import main\n"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .models.encoder import Encoder
     from .ops.adaptive import adaptive_momentum
     from .ops.attention import linear_attention, momentum_attention
+    from .ops.backends import backends
     from .ops.connection import momentum_connection
     from .ops.feature_maps import elu_plus_one
     from .ops.heavy_ball import optimal_momentum
@@ -30,6 +31,7 @@ _HOMES = {
     ".models.encoder": ("Encoder",),
     ".ops.adaptive": ("adaptive_momentum",),
     ".ops.attention": ("linear_attention", "momentum_attention"),
+    ".ops.backends": ("backends",),
     ".ops.connection": ("momentum_connection",),
     ".ops.feature_maps": ("elu_plus_one",),
     ".ops.heavy_ball": ("optimal_momentum",),
@@ -51,6 +53,7 @@ __all__ = [
     "SoftmaxAttention",
     "__version__",
     "adaptive_momentum",
+    "backends",
     "elu_plus_one",
     "linear_attention",
     "momentum_attention",

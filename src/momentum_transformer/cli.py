@@ -134,7 +134,47 @@ class Report:
     """Where the report goes."""
 
 
-Command = List | Train | Evaluate | Generate | Reproduce | Report
+@dataclass(frozen=True)
+class Bench:
+    """Time causal attention on this CPU, ours and its peers: first they must agree, then they are timed.
+
+    Example: momentum bench --threads 2 --out results/bench.json --plot docs/results/bench.svg
+    """
+
+    shapes: tuple[str, ...] = ()
+    """Shapes b,h,n,d to time instead of the standard four, such as 64,8,128,32."""
+    backends: bool = False
+    """Only say which backend is active, and why another is not."""
+    peers: bool = True
+    """Also time other packages that are installed."""
+    threads: int | None = None
+    """How many threads; by default as many as PyTorch takes."""
+    out: Path | None = None
+    """Write every number there as JSON."""
+    plot: Path | None = None
+    """Draw time and memory against the length there, as SVG."""
+    quick: bool = False
+    """Tiny shapes in seconds: a smoke test, not a measurement."""
+
+
+@dataclass(frozen=True)
+class Serve:
+    """Serve a page where trained models complete pictures pixel by pixel, side by side. Ctrl-C ends it.
+
+    Example: momentum serve runs/mnist
+    """
+
+    runs: Positional[tuple[Path, ...]] = ()
+    """Run directories, or folders that hold them; by default the model that comes with this package."""
+    host: str = "127.0.0.1"
+    """Address to listen on; by default only this machine can reach the page."""
+    port: int = 8000
+    """Port to listen on; 0 takes any that is free."""
+    data_dir: Path | None = None
+    """Where data sets are, for test images; by default $MOMENTUM_DATA, else where the run found its data."""
+
+
+Command = List | Train | Evaluate | Generate | Reproduce | Report | Bench | Serve
 
 
 def main(arguments: list[str] | None = None) -> None:

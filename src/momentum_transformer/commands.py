@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from . import cli
+from .bench.shapes import BenchError
 from .data.folder import DataError
 from .experiments import EXPERIMENTS, REPRODUCTIONS
 from .experiments.configuration import ConfigurationError, nearest
@@ -15,12 +16,23 @@ from .experiments.drawing import generate_pictures
 from .experiments.experiment import SCALES
 from .experiments.reproduce import run_study
 from .experiments.runs import Request, run_evaluation, run_training
+from .experiments.shipped import shipped_run
 from .generation.grids import PictureError
 from .training.checkpoint import CheckpointError
 from .training.loop import TrainingError
 from .training.run_directory import RunError
+from .web import ServeError
 
-USER_ERRORS = (ConfigurationError, CheckpointError, DataError, PictureError, RunError, TrainingError)
+USER_ERRORS = (
+    BenchError,
+    ConfigurationError,
+    CheckpointError,
+    DataError,
+    PictureError,
+    RunError,
+    ServeError,
+    TrainingError,
+)
 CONSOLE = Console(highlight=False)
 
 
@@ -127,4 +139,45 @@ def _(command: cli.Report) -> int:
     for line in left_out:
         CONSOLE.print(f"left out: {line}", soft_wrap=True)
     CONSOLE.print(f"report: {page}", soft_wrap=True)
+    return 0
+
+
+@run_command.register
+def _(command: cli.Bench) -> int:
+    from .bench.command import run_bench
+
+    run_bench(
+        CONSOLE,
+        shapes=command.shapes,
+        backends=command.backends,
+        peers=command.peers,
+        threads=command.threads,
+        out=command.out,
+        plot=command.plot,
+        quick=command.quick,
+    )
+    return 0
+
+
+@run_command.register
+def _(command: cli.Serve) -> int:
+    try:
+        from .web.runs import load_models
+        from .web.server import address, is_private, open_socket, serve
+        from .web.studio import Studio
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"the page needs {error.name}: pip install 'momentum-transformer[web]'") from None
+    runs = command.runs or tuple(filter(None, [shipped_run()]))
+    if not runs:
+        raise RunError("there is no model to serve yet; make one: momentum train digits, then: momentum serve runs")
+    with open_socket(command.host, command.port) as listening:
+        models, missing = load_models(runs, command.data_dir)
+        if not is_private(listening):
+            missing.append("others can reach this page: everyone in your network may use this machine to draw")
+        for line in missing:
+            CONSOLE.print(line, soft_wrap=True)
+        shown = f"{len(models)} models" if len(models) > 1 else models[0].name
+        CONSOLE.print(f"{shown}: {address(listening)} (Ctrl-C stops)", soft_wrap=True)
+        serve(Studio(models), listening, host=command.host)
+    CONSOLE.print("stopped")
     return 0

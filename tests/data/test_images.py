@@ -14,7 +14,7 @@ import torch
 
 from momentum_transformer.data import idx
 from momentum_transformer.data.folder import DataError, data_root
-from momentum_transformer.data.images import hold_out, load_images, pooled
+from momentum_transformer.data.images import hold_out, is_here, load_images, pooled
 from momentum_transformer.data.order import batch_rows
 
 RNG = np.random.default_rng(0)
@@ -253,3 +253,14 @@ def test_the_data_folder_is_the_given_one_then_the_environments_then_data(monkey
     assert data_root(None) == Path("/elsewhere")
     monkeypatch.delenv("MOMENTUM_DATA")
     assert data_root(None) == Path("data")
+
+
+def test_whether_a_set_is_here_is_known_without_reading_it(tmp_path: Path) -> None:
+    assert is_here("digits", tmp_path)
+    assert not any(is_here(name, tmp_path) for name in ("mnist", "fashion", "cifar10"))
+    for part in idx.PARTS:
+        (tmp_path / "fashion").mkdir(exist_ok=True)
+        (tmp_path / "fashion" / part).touch()
+    (tmp_path / "cifar10").mkdir()
+    (tmp_path / "cifar10" / "cifar-10-python.tar.gz").touch()
+    assert [is_here(name, tmp_path) for name in ("mnist", "fashion", "cifar10")] == [False, True, True]

@@ -83,6 +83,6 @@ def test_a_run_of_another_experiment_draws_nothing(tmp_path: Path, capsys: pytes
     settings = ("train.steps=1",)
     run_training(Request("copy", "linear", "tiny", 0, settings), tmp_path / "run", resume=False)
     assert run("generate", str(tmp_path / "run"), "--out", str(tmp_path / "grid.png")) == 2
-    assert "is a run of copy, which draws no pictures; generate takes a run of digits, " in capsys.readouterr().err
+    assert "is a run of copy, which draws no pictures; take a run of digits, " in capsys.readouterr().err
     assert run("generate", str(tmp_path / "nowhere")) == 2
     assert "is not a run directory" in capsys.readouterr().err

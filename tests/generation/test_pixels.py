@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from momentum_transformer.generation.pixels import draw, draw_images
+from momentum_transformer.generation.pixels import draw, draw_images, trace
 from momentum_transformer.models.logistic_mixture import mixture_log_likelihood
 from momentum_transformer.models.pixel_model import PixelModel
 from momentum_transformer.ops.state import state_tensors
@@ -42,6 +42,17 @@ def test_bytes_come_one_at_a_time_and_leave_the_callers_mode_alone() -> None:
     assert not torch.is_inference_mode_enabled()
     assert not pixel.is_inference()
     assert 1 + len(list(bytes_)) == LENGTH - 9
+
+
+def test_a_trace_shows_the_distributions_that_the_bytes_were_drawn_from() -> None:
+    model = make("momentum")
+    traced = list(trace(model, count=2, given=pictures(2)[:, :9], seed=1))
+    pixels = torch.stack([drawn.pixel for drawn in traced], 1)
+    assert torch.equal(pixels, torch.stack(list(draw(model, count=2, given=pictures(2)[:, :9], seed=1)), 1))
+    with torch.no_grad():
+        parallel = model(torch.cat([pictures(2)[:, :9], pixels], 1))[:, 9:]
+    assert torch.allclose(torch.stack([drawn.parameters for drawn in traced], 1), parallel, atol=1e-4)
+    assert [int(drawn.state.position[0]) for drawn in traced] == list(range(10, LENGTH + 1))
 
 
 def test_drawing_at_temperature_zero_takes_the_mode() -> None:

@@ -19,6 +19,8 @@ FORMS = {
     "chunks of 37, the length": {"backend": "chunked", "chunk_size": 37},
     "chunks of 64, above the length": {"backend": "chunked", "chunk_size": 64},
     "auto": {"backend": "auto"},
+    "native": {"backend": "native"},
+    "native, chunks of 16": {"backend": "native", "chunk_size": 16},
 }
 NAMES = ("y", "final m", "final s", "final z", *(f"gradient of {name}" for name in Inputs._fields))
 

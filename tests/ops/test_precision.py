@@ -1,6 +1,7 @@
 """Every β in [0, 1) and every dtype: stable sums, wide states, one rounding at the end."""
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 import torch
@@ -35,7 +36,7 @@ def test_powers_have_derivatives_at_zero() -> None:
     assert second.item() == 2
 
 
-@pytest.mark.parametrize("backend", ["chunked", "quadratic"])
+@pytest.mark.parametrize("backend", ["chunked", "quadratic", "native"])
 @pytest.mark.parametrize("beta", BETAS)
 def test_any_beta_agrees_with_the_recurrence_over_a_thousand_tokens(beta: float, backend: str) -> None:
     x = inputs(1000)
@@ -118,7 +119,7 @@ def test_every_form_keeps_float32_precision_at_any_beta(form: dict[str, object],
 
 @pytest.mark.parametrize("with_state", [False, True], ids=["from nothing", "from a state"])
 @pytest.mark.parametrize("mask", masks())
-@pytest.mark.parametrize("backend", ["chunked", "quadratic", "recurrent"])
+@pytest.mark.parametrize("backend", ["chunked", "quadratic", "recurrent", "native"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_every_form_agrees_in_every_dtype(dtype: torch.dtype, backend: str, mask: str, with_state: bool) -> None:
     x = inputs(dtype=dtype)
@@ -154,14 +155,16 @@ def test_autocast_reaches_neither_states_nor_gradients() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("where", ["q", "k", "v"])
-def test_bad_numbers_propagate_and_the_past_chunks_stay_clean(where: str, value: float) -> None:
+@pytest.mark.parametrize("form", [{"backend": "chunked", "chunk_size": 10}, {"backend": "native"}], ids=str)
+def test_bad_numbers_propagate_and_the_past_stays_clean(where: str, value: float, form: dict[str, Any]) -> None:
     x = inputs(40)
     spoiled = {name: getattr(x, name).detach().clone() for name in ("q", "k", "v")}
     spoiled[where][0, 0, 20, 0] = value
-    y = momentum_attention(**spoiled, beta=0.5, chunk_size=10)
-    clean = momentum_attention(x.q, x.k, x.v, beta=0.5, chunk_size=10)
+    y = momentum_attention(**spoiled, beta=0.5, **form)
+    clean = momentum_attention(x.q, x.k, x.v, beta=0.5, **form)
+    past = 20 if form["backend"] == "chunked" else 16  # native works on eight tokens at a time
     assert not torch.isfinite(y[0, 0, 20]).all()
-    assert torch.equal(y[:, :, :20], clean[:, :, :20])
+    assert torch.equal(y[:, :, :past], clean[:, :, :past])
     assert torch.equal(y[1], clean[1])
 
 

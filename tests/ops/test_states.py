@@ -15,6 +15,7 @@ from momentum_transformer.ops.state import (
     load_state,
     move_state,
     reorder_state,
+    state_bytes,
     state_tensors,
 )
 
@@ -125,3 +126,9 @@ def test_softmax_cache_remembers_masks() -> None:
     assert isinstance(state, CacheState)
     rest = softmax_attention(x.q[:, :, 20:], x.k[:, :, 20:], x.v[:, :, 20:], key_mask=mask[:, 20:], state=state)
     assert_all_close([torch.cat([first, rest], 2)], [whole], ["y"], 1e-12)
+
+
+def test_the_bytes_of_a_state_are_those_of_its_tensors() -> None:
+    linear = LinearState(torch.zeros(2, 3, 4, 5), torch.zeros(2, 3, 4, dtype=torch.float64))
+    assert state_bytes(linear) == 2 * 3 * 4 * 5 * 4 + 2 * 3 * 4 * 8
+    assert state_bytes((linear, (linear, None))) == 2 * state_bytes(linear)

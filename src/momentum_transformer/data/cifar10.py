@@ -41,10 +41,11 @@ def load_cifar10(root: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nda
 
 def cifar10_source(root: Path) -> Path:
     """The folder of batches or the archive that will be read; downloaded where there is neither."""
-    return _find(root) or _download(root)
+    return find_cifar10(root) or _download(root)
 
 
-def _find(root: Path) -> Path | None:
+def find_cifar10(root: Path) -> Path | None:
+    """The folder or archive that has its batches."""
     for folder in candidates(root, (FOLDER,)):
         for name in UNPACKED:
             place = folder / name

@@ -53,7 +53,7 @@ FASHION = IdxSource(
 
 def load_idx(source: IdxSource, root: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Training images (n, 28, 28) and labels (n,), then those of the test set, as bytes."""
-    paths = _find(source, root) or _download(source, root)
+    paths = find_idx(source, root) or _download(source, root)
     train, train_labels, test, test_labels = (read_idx(path) for path in paths)
     _check_pair(paths[0], train, paths[1], train_labels)
     _check_pair(paths[2], test, paths[3], test_labels)
@@ -104,7 +104,7 @@ def _check_pair(images_path: Path, images: np.ndarray, labels_path: Path, labels
         raise DataError(f"{images_path} has images of {images.shape[1]} x {images.shape[2]} pixels, not 28 x 28")
 
 
-def _find(source: IdxSource, root: Path) -> list[Path] | None:
+def find_idx(source: IdxSource, root: Path) -> list[Path] | None:
     """The four files in the first folder that has any of them."""
     for folder in candidates(root, source.folders):
         found = [_variant(folder, part) for part in PARTS]

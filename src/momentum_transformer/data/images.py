@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .cifar10 import load_cifar10
+from .cifar10 import find_cifar10, load_cifar10
 from .digits import load_digits
 from .folder import data_root
-from .idx import FASHION, MNIST, load_idx
+from .idx import FASHION, MNIST, find_idx, load_idx
 
 # images of the official training and test sets
 OFFICIAL = {
@@ -56,6 +56,17 @@ def load_images(name: str, data_dir: Path | None = None) -> ImageSet:
         if len(split.images) != whole
     ]
     return ImageSet(name, train, test, f"a subset: {', '.join(missing)}" if missing else "")
+
+
+def is_here(name: str, data_dir: Path | None = None) -> bool:
+    """Whether a set can be read without a download."""
+    root = data_root(data_dir)
+    match name:
+        case "digits":
+            return True
+        case "cifar10":
+            return find_cifar10(root) is not None
+    return find_idx(FASHION if name == "fashion" else MNIST, root) is not None
 
 
 def _split(images: np.ndarray, labels: np.ndarray) -> Split:

@@ -30,7 +30,7 @@ def generate_pictures(
     console: Console,
 ) -> None:
     """A grid, and if asked for an animation and single pictures; with `offset`, completions of test images."""
-    task = _picture_task(path, checkpoint, data_dir)
+    task = load_picture_task(path, checkpoint, data_dir)
     model = task.pixel_model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
     if count < 1 or not 0 <= temperature < float("inf"):
         raise ConfigurationError(
@@ -68,15 +68,15 @@ def generate_pictures(
         console.print(f"one by one: {singles}", soft_wrap=True)
 
 
-def _picture_task(path: Path, checkpoint: str, data_dir: Path | None) -> PictureTask:
+def load_picture_task(path: Path, checkpoint: str, data_dir: Path | None) -> PictureTask:
+    """The task of a run that draws pictures, with its trained weights."""
     if checkpoint not in ("best", "last"):
         raise nearest("checkpoint", checkpoint, ("best", "last"))
     request, _ = load_run(path)
     known = [experiment.name for experiment in PICTURES]
     if request.experiment not in known:
         raise RunError(
-            f"{path} is a run of {request.experiment}, which draws no pictures; generate takes a run of "
-            f"{', '.join(known)}"
+            f"{path} is a run of {request.experiment}, which draws no pictures; take a run of {', '.join(known)}"
         )
     task, _, _ = load_task(path, checkpoint, data_dir)
     assert isinstance(task, PictureTask)

@@ -14,8 +14,8 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from ..data.folder import data_root
-from ..data.images import ImageSet, hold_out, load_images, pooled
+from ..data.folder import DataError, data_root
+from ..data.images import ImageSet, hold_out, is_here, load_images, pooled
 from ..data.order import batch_rows
 from ..generation.grids import PictureError, Shape, save_grid
 from ..generation.pixels import draw_images
@@ -63,6 +63,16 @@ class PictureTask:
     def test_images(self) -> Tensor:
         """The whole test split, bytes (n, length)."""
         return self._flat(self._set.test.images)
+
+    def examples(self, count: int) -> tuple[Tensor, str]:
+        """Test images to look at, (count, length), or none and why; nothing is downloaded for them."""
+        try:
+            if is_here(self.images, self.data_dir):
+                return self.test_images[:count], ""
+            reason = f"{self.data_dir} has none; name their folder by --data-dir or MOMENTUM_DATA"
+        except DataError as error:
+            reason = str(error)
+        return torch.zeros(0, self.pixel_model.length, dtype=torch.uint8), reason
 
     def prepare(self) -> dict[str, Any]:
         train, validation = self._training

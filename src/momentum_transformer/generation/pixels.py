@@ -1,12 +1,21 @@
 """Drawing pictures byte by byte with the recurrent form: constant time and memory a byte (softmax keeps a cache)."""
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..models.logistic_mixture import sample_mixture
 from ..models.pixel_model import PixelModel, PixelModelState
+
+
+class Drawn(NamedTuple):
+    """The next byte of each picture, and how it came about."""
+
+    pixel: Tensor  # (count,)  uint8
+    parameters: Tensor  # (count, 3 · mixtures)  of the distribution it was drawn from
+    state: PixelModelState  # what the model remembers of the bytes before it
 
 
 def draw(
@@ -25,6 +34,20 @@ def draw(
         first: the number of the first picture. Picture i has random numbers of its own, from (seed, i) and the place
             of the byte, so a picture is the same however many are drawn beside it, but for rounding.
     """
+    traced = trace(model, count=count, given=given, temperature=temperature, seed=seed, first=first)
+    return (drawn.pixel for drawn in traced)
+
+
+def trace(
+    model: PixelModel,
+    *,
+    count: int,
+    given: Tensor | None = None,
+    temperature: float = 1.0,
+    seed: int = 0,
+    first: int = 0,
+) -> Iterator[Drawn]:
+    """The same as `draw`, for those who want to watch: with distributions and states."""
     given = torch.zeros(count, 0, dtype=torch.uint8) if given is None else given
     _check(model, count, given, temperature)
     return _draw(model, given, temperature, _uniforms(model.length, count, seed, first))
@@ -58,7 +81,7 @@ def draw_images(
     return pictures
 
 
-def _draw(model: PixelModel, given: Tensor, temperature: float, uniforms: Tensor) -> Iterator[Tensor]:
+def _draw(model: PixelModel, given: Tensor, temperature: float, uniforms: Tensor) -> Iterator[Drawn]:
     device = model.places.device
     uniforms = uniforms.to(device)
     state: PixelModelState | None = None
@@ -71,7 +94,7 @@ def _draw(model: PixelModel, given: Tensor, temperature: float, uniforms: Tensor
             else:
                 parameters, state = model.step(pixel, state)
             pixel = sample_mixture(parameters, uniforms[:, position], temperature=temperature)
-        yield pixel.clone()
+        yield Drawn(pixel.clone(), parameters, state)
 
 
 def _begin(model: PixelModel, given: Tensor) -> tuple[Tensor, PixelModelState]:

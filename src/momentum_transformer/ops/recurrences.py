@@ -12,12 +12,13 @@ from .bidirectional import key_weights
 from .chunked import ChunkWeights, chunked_scan, linear_weights, momentum_weights
 from .feature_maps import FeatureMap, elu_plus_one
 from .masking import compact, linear_state_after, momentum_state_after, spread
+from .native_tables import Tables, chunk_for, constant_tables, linear_tables, momentum_tables
 from .quadratic import momentum_quadratic
 from .recurrent import linear_step, momentum_step, token_by_token
 from .shapes import Tensor
 from .state import LinearState, MomentumState
 
-Backend = Literal["auto", "chunked", "quadratic", "recurrent"]
+Backend = Literal["auto", "native", "chunked", "quadratic", "recurrent"]
 
 
 class Causal(NamedTuple):
@@ -50,6 +51,10 @@ class Recurrence(Protocol):
 
     def key_weights(self, length: int, mask: Tensor | None) -> Tensor | None: ...
 
+    def native_tables(
+        self, n: int, chunk_size: int | None, dtype: torch.dtype, *, carries_state: bool
+    ) -> tuple[Tables, int]: ...
+
 
 @dataclass(frozen=True)
 class Momentum:
@@ -57,6 +62,7 @@ class Momentum:
 
     beta: Tensor
     gamma: Tensor
+    constant: tuple[float, float] | None = None  # β and γ, where both are plain numbers
     state_type = MomentumState
 
     def step(self, q: Tensor, k: Tensor, v: Tensor, state: MomentumState) -> tuple[Tensor, Tensor, MomentumState]:
@@ -81,6 +87,14 @@ class Momentum:
 
     def key_weights(self, length: int, mask: Tensor | None) -> Tensor:
         return key_weights(self.beta, self.gamma, length, mask=mask)
+
+    def native_tables(
+        self, n: int, chunk_size: int | None, dtype: torch.dtype, *, carries_state: bool
+    ) -> tuple[Tables, int]:
+        if self.constant is None:
+            beta, gamma = self.beta.contiguous(), self.gamma.contiguous()
+            return momentum_tables(beta, gamma, chunk_for(n, chunk_size), dtype), 2
+        return constant_tables(*self.constant, n, chunk_size, dtype, carries_state=carries_state)
 
 
 @dataclass(frozen=True)
@@ -113,6 +127,11 @@ class Linear:
 
     def key_weights(self, length: int, mask: Tensor | None) -> None:
         return None
+
+    def native_tables(
+        self, n: int, chunk_size: int | None, dtype: torch.dtype, *, carries_state: bool
+    ) -> tuple[Tables, int]:
+        return linear_tables(n, chunk_size, dtype), 1
 
 
 def run_causal(

@@ -65,6 +65,18 @@ def reorder_state(state: S, index: Tensor) -> S:
     return map_state(lambda tensor: tensor.index_select(0, index.to(tensor.device)), state)
 
 
+def state_bytes(state: Any) -> int:
+    """The memory that the tensors of a state take."""
+    sizes: list[int] = []
+
+    def measure(tensor: Tensor) -> Tensor:
+        sizes.append(tensor.numel() * tensor.element_size())
+        return tensor
+
+    map_state(measure, state)
+    return sum(sizes)
+
+
 def state_tensors(state: Any) -> dict[str, Tensor]:
     """The tensors of a state by name (`layers.0.s`), as `safetensors.torch.save_file` takes them."""
     found: dict[str, Tensor] = {}

@@ -57,11 +57,13 @@ class RunDirectory:
     def read(self, name: str) -> dict[str, Any]:
         path = self.path / name
         try:
-            content: dict[str, Any] = json.loads(path.read_text())
+            content = json.loads(path.read_text())
         except FileNotFoundError:
             raise RunError(f"{self.path} is not a run directory: it has no {name}") from None
         except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
             raise RunError(f"{path} cannot be read: {error}") from None
+        if not isinstance(content, dict):
+            raise RunError(f"{path} is not one of our files: it holds no object")
         if content.get("format", FORMAT) > FORMAT:
             raise RunError(f"{path} was written by a newer version (format {content['format']}); update this package")
         return content

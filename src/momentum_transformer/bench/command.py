@@ -1,0 +1,81 @@
+"""`momentum bench`: measure, show every table as soon as it is complete, write the record and the picture."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from ..ops.backends import active_backend
+from ..ops.backends import backends as statuses
+from . import tables
+from .allocator import keep_freed_memory
+from .shapes import BenchError, Shape, parse_shape
+from .suite import FULL, QUICK, run, write
+
+
+def run_bench(
+    console: Console,
+    *,
+    shapes: Sequence[str],
+    backends: bool,
+    peers: bool,
+    threads: int | None,
+    out: Path | None,
+    plot: Path | None,
+    quick: bool,
+) -> None:
+    if backends:
+        record = {"active": active_backend(), "backends": [status._asdict() for status in statuses()]}
+        console.print(tables.terminal(tables.backends_table(record)))
+        return
+    plan = replace(QUICK if quick else FULL, peers=peers)
+    if shapes:
+        plan = replace(plan, shapes=tuple(dict.fromkeys(map(parse_shape, shapes))))
+    if threads is not None and threads < 1:
+        raise BenchError(f"--threads must be 1 or more, not {threads}")
+    draw = _painter() if plot else None
+    for path in (out, plot):
+        if path is not None and path.is_dir():
+            raise BenchError(f"{path} is a folder; name a file")
+    if not quick:
+        keep_freed_memory()
+        console.print("This takes some minutes; each table appears when it is complete.\n")
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        record = run(plan, lambda part, so_far: _show(console, part, so_far))
+    finally:
+        torch.set_num_threads(before)
+    console.print(tables.terminal(tables.memory_table(record)))
+    if not quick:
+        console.print(tables.terminal(tables.targets_table(record)))
+    if out:
+        write(record, out)
+        console.print(f"every number: {out}", soft_wrap=True)
+    if plot and draw:
+        plot.parent.mkdir(parents=True, exist_ok=True)
+        plot.write_text(draw(record))
+        console.print(f"picture: {plot}", soft_wrap=True)
+
+
+def _show(console: Console, part: str, record: dict[str, Any]) -> None:
+    """The part of the record that has just been completed."""
+    if part == "contestants":
+        console.print(tables.terminal(tables.backends_table(record)))
+        table = tables.contestants_table(record)
+    elif part == "shapes":
+        table = tables.shape_table(record, Shape(*record["shapes"][-1]["shape"]))
+    else:
+        table = {"lengths": tables.lengths_table, "long": tables.long_table}[part](record)
+    console.print(tables.terminal(table))
+
+
+def _painter() -> Any:
+    try:
+        from .plot import draw
+    except ModuleNotFoundError as error:
+        raise BenchError(f"the picture needs {error.name}: pip install 'momentum-transformer[all]'") from None
+    return draw

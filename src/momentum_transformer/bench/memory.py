@@ -1,0 +1,85 @@
+"""Peak memory of forward + backward, measured in a process of its own.
+
+Contestant, shape, dtype, calls and threads:
+
+    python -m momentum_transformer.bench.memory "native momentum" 1,8,65536,64 float32 1 2
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .allocator import ALLOCATOR
+from .contestants import find, inputs
+from .shapes import BenchError, Shape, parse_shape
+from .timing import available_memory
+
+TENSORS = 8  # q, k, v, y and their gradients
+SMALLEST = 30e6  # bytes; below, the process's own comings and goings matter
+
+
+def measure(name: str, shape: Shape, dtype: str = "float32", *, calls: int = 1, factor: float = 1.2) -> dict[str, Any]:
+    """Peak bytes of a call, inputs included; with more calls than one, also the best seconds of the later ones.
+
+    Not tried where `factor` times the bytes of inputs, outputs and gradients could not be had.
+    """
+    tensors = TENSORS * shape.bytes(getattr(torch, dtype).itemsize)
+    row: dict[str, Any] = {"name": name, "shape": list(shape), "dtype": dtype, "tensors": tensors}
+    if not Path("/proc/self/clear_refs").exists():
+        return row | {"skipped": "peak memory is measured on Linux only"}
+    if tensors < SMALLEST:
+        return row | {"skipped": "too small to tell"}
+    if factor * tensors > 0.9 * available_memory():
+        return row | {"skipped": f"≈ {factor * tensors / 1e9:.0f} GB"}
+    # memory is measured with the plain allocator, which keeps nothing; time with the one that keeps
+    environment = {name: value for name, value in os.environ.items() if name not in ALLOCATOR}
+    if calls > 1:
+        environment |= ALLOCATOR
+    words = [name, ",".join(map(str, shape)), dtype, str(calls), str(torch.get_num_threads())]
+    program = [sys.executable, "-m", "momentum_transformer.bench.memory", *words]
+    done = subprocess.run(program, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"ended with code {done.returncode}"]
+        return row | {"skipped": lines[-1]}
+    row |= json.loads(done.stdout.splitlines()[-1])
+    return row | {"ratio": row["peak"] / tensors}
+
+
+def _status(field: str) -> int:
+    """Bytes, from what Linux knows of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+
+
+def _forward_backward(name: str, shape: Shape, dtype: torch.dtype, calls: int) -> dict[str, Any]:
+    attend = find(name).load()
+    q, k, v, grad = inputs((1, shape.h, 256, shape.d), dtype)
+    attend(q, k, v).backward(grad)  # whatever is loaded at first use is not the call's own
+    del q, k, v, grad
+    Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+    before = _status("VmRSS")
+    q, k, v, grad = inputs(shape, dtype)
+    seconds = []
+    found: dict[str, Any] = {}
+    for i in range(calls):
+        q.grad = k.grad = v.grad = None
+        start = time.perf_counter()
+        attend(q, k, v).backward(grad)
+        seconds.append(time.perf_counter() - start)
+        if i == 0:
+            found["peak"] = _status("VmHWM") - before
+    return found if calls == 1 else found | {"seconds": min(seconds[1:])}
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 6:
+        raise BenchError(__doc__)
+    torch.set_num_threads(int(sys.argv[5]))
+    result = _forward_backward(sys.argv[1], parse_shape(sys.argv[2]), getattr(torch, sys.argv[3]), int(sys.argv[4]))
+    sys.stdout.write(json.dumps(result) + "\n")

@@ -1,0 +1,147 @@
+"""Interleaved timing: every round calls everyone once, so that a busy minute hurts all alike."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from ..ops.shapes import Tensor
+from .contestants import OURS, Attend, Contestant, inputs
+from .shapes import Shape
+
+Direction = Literal["forward", "forward+backward"]
+DIRECTIONS: tuple[Direction, ...] = ("forward", "forward+backward")
+GEMM = 1024
+PILOT = 2048  # longer sequences are tried at an eighth and a quarter of their length first
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long to measure one contestant at one shape in one direction."""
+
+    seconds: float = 4.0
+    least: int = 2
+    most: int = 200
+    call: float = 20.0  # a call that takes longer is not made
+
+    def rounds(self, seconds: float) -> int:
+        """How many calls of this duration."""
+        return max(self.least, min(self.most, int(self.seconds / max(seconds, 1e-9))))
+
+
+def time_shape(
+    shape: Shape, direction: Direction, contestants: Mapping[Contestant, Attend], budget: Budget
+) -> dict[str, Any]:
+    """Best and median seconds of everyone at one shape, and the rate of a matrix product in the same rounds."""
+    calls: dict[str, Callable[[], object]] = {}
+    skipped: dict[str, str] = {}
+    tensors = inputs(shape)
+    for contestant, attend in contestants.items():
+        reason = _too_much(shape, direction, contestant, attend, budget)
+        if reason:
+            skipped[contestant.name] = reason
+        else:
+            calls[contestant.name] = prepare(attend, tensors, direction)
+    a, b = torch.randn(GEMM, GEMM), torch.randn(GEMM, GEMM)
+    calls["gemm"] = lambda: a @ b
+    rounds = {}
+    for name, call in calls.items():  # the first call warms up, and says how many more there is time for
+        try:
+            rounds[name] = budget.rounds(_once(call))
+        except (RuntimeError, ValueError, AssertionError) as failure:
+            skipped[name] = f"failed: {failure}".splitlines()[0]
+    seconds = interleave({name: calls[name] for name in rounds}, rounds)
+    rows = []
+    for contestant in contestants:
+        name = contestant.name
+        row: dict[str, Any] = {"name": name, "computes": contestant.computes}
+        if name in skipped:
+            row["skipped"] = skipped[name]
+        else:
+            times = list(seconds[name].values())
+            row |= {"best": min(times), "median": statistics.median(times), "rounds": len(times)}
+        rows.append(row)
+    return {
+        "shape": list(shape),
+        "direction": direction,
+        "gemm_flops": 2 * GEMM**3 / min(seconds["gemm"].values()),
+        "rows": rows,
+        "momentum_to_linear": {
+            backend: paired_ratio(seconds[f"{backend} momentum"], seconds[f"{backend} linear"])
+            for backend in OURS
+            if f"{backend} momentum" in seconds and f"{backend} linear" in seconds
+        },
+    }
+
+
+def prepare(attend: Attend, tensors: Sequence[Tensor], direction: Direction) -> Callable[[], object]:
+    """One call with these q, k, v and gradient of y."""
+    q, k, v, grad = tensors
+
+    def forward() -> Tensor:
+        with torch.no_grad():
+            return attend(q, k, v)
+
+    def forward_backward() -> Sequence[Tensor]:
+        return torch.autograd.grad(attend(q, k, v), (q, k, v), grad)
+
+    return forward if direction == "forward" else forward_backward
+
+
+def interleave(calls: Mapping[str, Callable[[], object]], rounds: Mapping[str, int]) -> dict[str, dict[int, float]]:
+    """Seconds of every call by round. Whoever has fewer rounds takes part in some, evenly spread over all."""
+    total = max(rounds.values())
+    seconds: dict[str, dict[int, float]] = {name: {} for name in calls}
+    names = list(calls)
+    for i in range(total):
+        first = i % len(names)  # everyone comes first, and after everyone else, equally often
+        for name in names[first:] + names[:first]:
+            share = rounds[name]
+            if (i + 1) * share // total > i * share // total:
+                seconds[name][i] = _once(calls[name])
+    return seconds
+
+
+def paired_ratio(above: Mapping[int, float], below: Mapping[int, float]) -> float:
+    """The median ratio over the rounds in which both took part."""
+    return statistics.median(above[i] / below[i] for i in above.keys() & below.keys())
+
+
+def growth(short: float, twice: float) -> float:
+    """The power of n by which time grows, from a length and its double; between linear and quadratic."""
+    return min(2.0, max(1.0, math.log2(twice / short)))
+
+
+def available_memory() -> float:
+    """Bytes that can still be had; without limit where the system does not say."""
+    info = Path("/proc/meminfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), math.inf)
+
+
+def _once(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _too_much(shape: Shape, direction: Direction, contestant: Contestant, attend: Attend, budget: Budget) -> str:
+    """Why the call had better not be made; empty where it may."""
+    needed = (12 + contestant.states * shape.d) * shape.bytes()
+    if needed > 0.8 * available_memory():
+        return f"≈ {needed / 1e9:.0f} GB"
+    if shape.n <= PILOT:
+        return ""
+    eighth, quarter = (prepare(attend, inputs(shape._replace(n=shape.n // part)), direction) for part in (8, 4))
+    _once(eighth)
+    short = _once(eighth)
+    if 8 * short > budget.call:
+        return f"> {8 * short:.0f} s"
+    twice = _once(quarter)
+    estimate = twice * 4 ** growth(short, twice)
+    return f"≈ {estimate:.0f} s" if estimate > budget.call else ""

@@ -1,0 +1,73 @@
+"""Compile the native kernels: one shared library, no headers of Python or PyTorch, each instruction set in turn.
+
+`python -m momentum_transformer.kernels.build` rebuilds it in place; `pip install` does the same.
+"""
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+SOURCES = Path(__file__).parent / "native"
+LIBRARY = "_native.so"
+FLAGS = ["-std=c++17", "-O2", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-Wall"]
+VARIANTS = {
+    "generic": [],
+    "avx2": ["-mavx2", "-mfma", "-mf16c"],
+    "avx512": ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma", "-mprefer-vector-width=512"],
+}
+
+
+class BuildError(Exception):
+    """No compiler, or one that failed; the message says which."""
+
+
+def compiler() -> list[str]:
+    """The C++ compiler of $CXX, or the first one found."""
+    named = shlex.split(os.environ.get("CXX", ""))
+    for candidate in [named] if named else [["g++"], ["clang++"], ["c++"]]:
+        if shutil.which(candidate[0]):
+            return candidate
+    raise BuildError("no C++ compiler found (looked for $CXX, g++, clang++, c++)")
+
+
+def build(directory: Path, *, extra: tuple[str, ...] = ()) -> Path:
+    """Write the library into `directory`, whole or not at all, and return its path."""
+    command = compiler()
+    x86 = platform.machine().lower() in ("x86_64", "amd64")
+    variants = VARIANTS if x86 else {"generic": VARIANTS["generic"]}
+    with tempfile.TemporaryDirectory() as scratch:
+
+        def job(source: str, name: str, *flags: str) -> list[str]:
+            return [*command, *FLAGS, *flags, *extra, "-c", str(SOURCES / source), "-o", f"{scratch}/{name}.o"]
+
+        jobs = [job("kernel.cpp", name, *flags, f"-DVARIANT={name}") for name, flags in variants.items()]
+        jobs.append(job("dispatch.cpp", "dispatch", *(["-DWITH_X86"] if x86 else [])))
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(_run, jobs))
+        objects = [job[-1] for job in jobs]
+        partial = directory / f"{LIBRARY}.{os.getpid()}"
+        # the OpenMP runtime is the one that PyTorch loads: its symbol is looked up then, not here
+        later = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
+        _run([*command, *extra, "-shared", "-pthread", *later, *objects, "-o", str(partial)])
+        partial.replace(directory / LIBRARY)
+    return directory / LIBRARY
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[0]
+        raise BuildError(f"{command[0]} failed: {reason}")
+
+
+if __name__ == "__main__":
+    try:
+        sys.stdout.write(f"{build(Path(__file__).parent)}\n")
+    except BuildError as error:
+        sys.exit(str(error))

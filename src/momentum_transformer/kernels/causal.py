@@ -1,0 +1,254 @@
+"""The native kernels as PyTorch operators: `momentum::causal`, its backward pass, and `momentum::step`.
+
+Autograd and the tables of weights belong to `ops.native`. q, k, v are (b, h, n, d) on the CPU, in one of DTYPES; a
+state is (b, h, lanes, d, e) and (b, h, d), tables have one row, or one a head: both float32, or float64 like q.
+"""
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from .library import Missing, Problem, Rows, Step, native, pointer
+
+# One segment is what a thread does at a time where there are fewer heads than threads. It decides the order of
+# summation, so it never depends on the number of threads.
+SEGMENT = 256
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)  # in the order of native/problem.h
+
+_TABLES = "Tensor pair, Tensor near, Tensor fade, Tensor carry, Tensor scale, Tensor? rows, Tensor? count"
+_OPTIONS = "int lanes, bool elu, bool normalize, float eps"
+_library = torch.library.Library("momentum", "DEF")
+_library.define(
+    f"causal(Tensor q, Tensor k, Tensor v, Tensor? s, Tensor? z, {_TABLES}, {_OPTIONS}, bool return_state) -> "
+    "(Tensor y, Tensor denominator, Tensor prefix, Tensor s_after, Tensor z_after)"
+)
+_library.define(
+    "causal_backward(Tensor dy, Tensor? ds_after, Tensor? dz_after, Tensor q, Tensor k, Tensor v, Tensor? s, "
+    f"Tensor? z, Tensor y, Tensor denominator, Tensor prefix, {_TABLES}, {_OPTIONS}, bool learned) -> "
+    "(Tensor dq, Tensor dk, Tensor dv, Tensor ds, Tensor dz, Tensor d_tables)"
+)
+_library.define(
+    "step(Tensor q, Tensor k, Tensor v, Tensor? m, Tensor s, Tensor z, Tensor? beta, Tensor? gamma, "
+    "bool elu, bool normalize, float eps) -> (Tensor y, Tensor m_after, Tensor s_after, Tensor z_after)"
+)
+
+
+def segments(n: int, segment: int) -> int:
+    return (n + segment - 1) // segment
+
+
+def segment_of(chunk: int) -> int:
+    """A whole number of chunks."""
+    return max(1, SEGMENT // chunk) * chunk
+
+
+def _aligned(x: Tensor) -> Tensor:
+    """With a contiguous last axis, which is all that the kernels ask for."""
+    return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+
+
+def _problem(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    tables: tuple[Tensor, ...],
+    rows: Tensor | None,
+    count: Tensor | None,
+    *,
+    lanes: int,
+    elu: bool,
+    normalize: bool,
+    eps: float,
+) -> Problem:
+    (b, h, n, d), e = q.shape, v.shape[-1]
+    pair, near, fade, carry, scale = tables
+    chunk = pair.shape[-1]
+    problem = Problem(b=b, h=h, n=n, d=d, e=e, chunk=chunk, window=near.shape[-1], segment=segment_of(chunk))
+    problem.lanes, problem.table_heads = lanes, pair.shape[0]
+    problem.elu, problem.normalize, problem.eps = elu, normalize, eps
+    problem.threads, problem.dtype = torch.get_num_threads(), DTYPES.index(q.dtype)
+    problem.q, problem.k, problem.v = Rows.of(q), Rows.of(k), Rows.of(v)
+    problem.pair, problem.near, problem.fade = pair.data_ptr(), near.data_ptr(), fade.data_ptr()
+    problem.carry, problem.scale = carry.data_ptr(), scale.data_ptr()
+    problem.rows, problem.count = pointer(rows), pointer(count)
+    return problem
+
+
+def _run(which: str, problem: Problem | Step) -> None:
+    found = native()
+    if isinstance(found, Missing):
+        raise RuntimeError(f"the native kernels are {found.reason}")
+    if getattr(found, which)(ctypes.byref(problem)):
+        raise MemoryError("the native kernels found no memory for their scratch")
+
+
+def _empty(like: Tensor, rows: Tensor | None) -> Tensor:
+    """In the layout of `like`; rows that do not exist are never written, so they are zero from the start."""
+    return torch.empty_like(like) if rows is None else torch.zeros_like(like)
+
+
+def _causal_outputs(
+    q: Tensor, v: Tensor, pair: Tensor, rows: Tensor | None, lanes: int, return_state: bool
+) -> tuple[Tensor, ...]:
+    (b, h, n, d), e = q.shape, v.shape[-1]
+    parts = segments(n, segment_of(pair.shape[-1]))
+    prefix = pair.new_empty((b, h, parts, lanes * d * e + d) if parts > 1 else (0,))
+    s_after = pair.new_empty((b, h, lanes, d, e) if return_state else (0,))
+    z_after = pair.new_empty((b, h, d) if return_state else (0,))
+    return _empty(v, rows), pair.new_empty(b, h, n), prefix, s_after, z_after
+
+
+def _causal(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    s: Tensor | None,
+    z: Tensor | None,
+    pair: Tensor,
+    near: Tensor,
+    fade: Tensor,
+    carry: Tensor,
+    scale: Tensor,
+    rows: Tensor | None,
+    count: Tensor | None,
+    lanes: int,
+    elu: bool,
+    normalize: bool,
+    eps: float,
+    return_state: bool,
+) -> tuple[Tensor, ...]:
+    q, k, v = _aligned(q), _aligned(k), _aligned(v)
+    tables = (pair, near, fade, carry, scale)
+    problem = _problem(q, k, v, tables, rows, count, lanes=lanes, elu=elu, normalize=normalize, eps=eps)
+    outputs = _causal_outputs(q, v, pair, rows, lanes, return_state)
+    y, denominator, prefix, s_after, z_after = outputs
+    problem.y, problem.denominator = Rows.of(y), denominator.data_ptr()
+    problem.prefix = prefix.data_ptr() if prefix.numel() else None
+    if s is not None and z is not None:
+        s, z = s.contiguous(), z.contiguous()
+        problem.s, problem.z = s.data_ptr(), z.data_ptr()
+    if return_state:
+        problem.s_after, problem.z_after = s_after.data_ptr(), z_after.data_ptr()
+    _run("forward", problem)
+    return outputs
+
+
+def _causal_fake(q: Tensor, k: Tensor, v: Tensor, *rest: object) -> tuple[Tensor, ...]:
+    _, _, pair, _, _, _, _, rows, _, lanes, _, _, _, return_state = rest
+    return _causal_outputs(_aligned(q), _aligned(v), pair, rows, lanes, return_state)  # type: ignore[arg-type]
+
+
+def _backward_outputs(
+    q: Tensor, k: Tensor, v: Tensor, pair: Tensor, rows: Tensor | None, lanes: int, has_state: bool, learned: bool
+) -> tuple[Tensor, ...]:
+    (b, h, _, d), e = q.shape, v.shape[-1]
+    d_tables = torch.zeros((b, h, 3, pair.shape[-1] + 1) if learned else (0,), dtype=torch.float64)
+    ds = pair.new_empty((b, h, lanes, d, e) if has_state else (0,))
+    return *(_empty(x, rows) for x in (q, k, v)), ds, pair.new_empty((b, h, d) if has_state else (0,)), d_tables
+
+
+def _causal_backward(
+    dy: Tensor,
+    ds_after: Tensor | None,
+    dz_after: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    s: Tensor | None,
+    z: Tensor | None,
+    y: Tensor,
+    denominator: Tensor,
+    prefix: Tensor,
+    pair: Tensor,
+    near: Tensor,
+    fade: Tensor,
+    carry: Tensor,
+    scale: Tensor,
+    rows: Tensor | None,
+    count: Tensor | None,
+    lanes: int,
+    elu: bool,
+    normalize: bool,
+    eps: float,
+    learned: bool,
+) -> tuple[Tensor, ...]:
+    q, k, v, dy, y = _aligned(q), _aligned(k), _aligned(v), _aligned(dy), _aligned(y)
+    tables = (pair, near, fade, carry, scale)
+    problem = _problem(q, k, v, tables, rows, count, lanes=lanes, elu=elu, normalize=normalize, eps=eps)
+    outputs = _backward_outputs(q, k, v, pair, rows, lanes, s is not None, learned)
+    dq, dk, dv, ds, dz, d_tables = outputs
+    problem.y, problem.denominator, problem.dy = Rows.of(y), denominator.data_ptr(), Rows.of(dy)
+    problem.dq, problem.dk, problem.dv = Rows.of(dq), Rows.of(dk), Rows.of(dv)
+    problem.prefix = prefix.data_ptr() if prefix.numel() else None
+    if s is not None and z is not None:
+        s, z = s.contiguous(), z.contiguous()
+        problem.s, problem.z = s.data_ptr(), z.data_ptr()
+        problem.ds, problem.dz = ds.data_ptr(), dz.data_ptr()
+    if ds_after is not None and dz_after is not None:
+        ds_after, dz_after = ds_after.contiguous(), dz_after.contiguous()
+        problem.ds_after, problem.dz_after = ds_after.data_ptr(), dz_after.data_ptr()
+    if learned:
+        problem.d_tables = d_tables.data_ptr()
+    _run("backward", problem)
+    return outputs
+
+
+def _causal_backward_fake(
+    dy: Tensor, ds_after: Tensor | None, dz_after: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *rest: object
+) -> tuple[Tensor, ...]:
+    s, _, _, _, _, pair, _, _, _, _, rows, _, lanes, _, _, _, learned = rest
+    q, k, v = _aligned(q), _aligned(k), _aligned(v)
+    return _backward_outputs(q, k, v, pair, rows, lanes, s is not None, learned)  # type: ignore[arg-type]
+
+
+def _step(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    m: Tensor | None,
+    s: Tensor,
+    z: Tensor,
+    beta: Tensor | None,
+    gamma: Tensor | None,
+    elu: bool,
+    normalize: bool,
+    eps: float,
+) -> tuple[Tensor, ...]:
+    """q, k (b, h, d), v (b, h, e); β and γ float64."""
+    q, k, v, s, z = _aligned(q), _aligned(k), _aligned(v), s.contiguous(), z.contiguous()
+    y, m_after, s_after, z_after = _step_fake(q, k, v, m, s, z)
+    (b, h, d), e = q.shape, v.shape[-1]
+    step = Step(b=b, h=h, d=d, e=e, lanes=1 if m is None else 2, elu=elu, normalize=normalize, eps=eps)
+    step.table_heads = 1 if beta is None else beta.shape[0]
+    # a thread more is worth its start only where it has some hundred thousand numbers to work on
+    step.threads = min(torch.get_num_threads(), 1 + s.numel() // 2**17)
+    step.is_double = q.dtype == torch.float64
+    step.q, step.k, step.v, step.y = Rows.of(q), Rows.of(k), Rows.of(v), Rows.of(y)
+    step.s, step.z, step.s_after, step.z_after = s.data_ptr(), z.data_ptr(), s_after.data_ptr(), z_after.data_ptr()
+    if m is not None and beta is not None and gamma is not None:
+        m = m.contiguous()
+        step.m, step.m_after = m.data_ptr(), m_after.data_ptr()
+        step.beta, step.gamma = beta.data_ptr(), gamma.data_ptr()
+    _run("step", step)
+    return y, m_after, s_after, z_after
+
+
+def _step_fake(
+    q: Tensor, k: Tensor, v: Tensor, m: Tensor | None, s: Tensor, z: Tensor, *rest: object
+) -> tuple[Tensor, ...]:
+    return (
+        v.new_empty(v.shape),
+        s.new_empty(s.shape if m is not None else (0,)),
+        s.new_empty(s.shape),
+        z.new_empty(z.shape),
+    )
+
+
+for _name, _real, _fake in (
+    ("causal", _causal, _causal_fake),
+    ("causal_backward", _causal_backward, _causal_backward_fake),
+    ("step", _step, _step_fake),
+):
+    _library.impl(_name, _real, "CPU")
+    torch.library.register_fake(f"momentum::{_name}", _fake)

@@ -1,0 +1,102 @@
+"""The compiled library: whether it is there, which instruction set it runs, and how it is called."""
+
+import ctypes
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from .build import LIBRARY, VARIANTS
+
+
+class Rows(ctypes.Structure):
+    _fields_ = (("data", ctypes.c_void_p), ("b", ctypes.c_int64), ("h", ctypes.c_int64), ("n", ctypes.c_int64))
+
+    @classmethod
+    def of(cls, x: Tensor) -> "Rows":
+        """A (b, h, n, d) or (b, h, d) tensor whose last axis is contiguous."""
+        b, h, *n = x.stride()[:-1]
+        return cls(x.data_ptr(), b, h, n[0] if n else 0)
+
+
+def _integers(names: str) -> list[tuple[str, Any]]:
+    return [(name, ctypes.c_int64) for name in names.split()]
+
+
+def _rows(names: str) -> list[tuple[str, Any]]:
+    return [(name, Rows) for name in names.split()]
+
+
+def _pointers(names: str) -> list[tuple[str, Any]]:
+    return [(name, ctypes.c_void_p) for name in names.split()]
+
+
+class Problem(ctypes.Structure):
+    """native/problem.h, field by field."""
+
+    _fields_ = (
+        *_integers("b h n d e chunk window segment lanes table_heads elu normalize threads dtype"),
+        ("eps", ctypes.c_double),
+        *_rows("q k v y"),
+        *_pointers("denominator rows count pair near fade carry scale s z s_after z_after prefix"),
+        *_rows("dy dq dk dv"),
+        *_pointers("ds_after dz_after ds dz d_tables"),
+    )
+
+
+class Step(ctypes.Structure):
+    """native/problem.h, field by field."""
+
+    _fields_ = (
+        *_integers("b h d e lanes table_heads elu normalize threads is_double"),
+        ("eps", ctypes.c_double),
+        *_rows("q k v y"),
+        *_pointers("beta gamma m s z m_after s_after z_after"),
+    )
+
+
+class Native(NamedTuple):
+    """The functions of one instruction set."""
+
+    variant: str
+    forward: Any
+    backward: Any
+    step: Any
+
+
+class Missing(NamedTuple):
+    reason: str
+
+
+@cache
+def native() -> Native | Missing:
+    """The library in the best instruction set this processor has, or why there is none.
+
+    MOMENTUM_ISA names another: generic, avx2 or avx512. MOMENTUM_NATIVE names another library; 0 means none.
+    """
+    asked = os.environ.get("MOMENTUM_NATIVE")
+    if asked == "0":
+        return Missing("switched off by MOMENTUM_NATIVE=0")
+    path = Path(asked) if asked else Path(__file__).parent / LIBRARY
+    if not path.exists():
+        return Missing("not compiled: run `python -m momentum_transformer.kernels.build` where a C++ compiler is")
+    try:
+        library = ctypes.CDLL(str(path))
+        library.momentum_sizes.restype = ctypes.c_int64
+        sizes = [library.momentum_sizes(i) for i in range(2)]
+        found = library.momentum_variants()
+    except (OSError, AttributeError) as error:
+        return Missing(f"cannot be loaded: {error}")
+    if sizes != [ctypes.sizeof(Problem), ctypes.sizeof(Step)]:
+        return Missing("compiled from other sources: run `python -m momentum_transformer.kernels.build`")
+    names = [name for bit, name in enumerate(VARIANTS) if found >> bit & 1]
+    wanted = os.environ.get("MOMENTUM_ISA", names[-1])
+    if wanted not in names:
+        return Missing(f"MOMENTUM_ISA={wanted}, but this processor runs {', '.join(names)}")
+    return Native(wanted, *(library[f"momentum_{part}_{wanted}"] for part in ("forward", "backward", "step")))
+
+
+def pointer(x: Tensor | None) -> int | None:
+    return None if x is None else x.data_ptr()

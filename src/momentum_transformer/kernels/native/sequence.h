@@ -1,0 +1,261 @@
+// One sequence of one head: where its rows are, its weights, its state, and how rows come into a chunk.
+#pragma once
+#include <cstdlib>
+#include "problem.h"
+#include "tiles.h"
+
+namespace {
+
+inline int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
+inline int64_t round_down(int64_t x, int64_t unit) { return x / unit * unit; }
+template <class X> inline X smaller(X a, X b) { return a < b ? a : b; }
+
+struct Arena {  // the scratch memory of one thread
+    char* base = nullptr;
+    size_t used = 0, size = 0;
+    template <class T> T* take(int64_t count) {
+        char* p = base ? base + used : nullptr;
+        used += round_up(count * sizeof(T), 64);
+        return reinterpret_cast<T*>(p);
+    }
+};
+
+template <class T> struct Sizes {
+    static constexpr int64_t W = width<T>;
+    static constexpr int64_t UNIT = W > ROWS ? W : ROWS;
+    int64_t d, e, dp, ep;      // as given, and padded with zeros
+    int64_t c, R, w, ld;       // chunk, window, padded window, both together
+    int64_t lanes, state;      // padded size of one lane
+    explicit Sizes(const Problem& p)
+        : d(p.d), e(p.e), dp(round_up(p.d, UNIT)), ep(round_up(p.e, UNIT)), c(p.chunk), R(p.window),
+          w(round_up(p.window, 16)), ld(w + c), lanes(p.lanes), state(dp * ep) {}
+    // first column of the window that a tile of rows from i0 looks at; w where it looks at none
+    int64_t window_start(int64_t i0) const { return i0 < R ? round_down(i0 + w - R, W) : w; }
+};
+
+enum Stored { AS_COMPUTED, BFLOAT16, FLOAT16 };
+
+template <class T> struct Place {  // rows of one (b, h) of a tensor; T is what is computed with
+    char* data;
+    int64_t stride;  // in bytes
+    const int32_t* rows;
+    Stored stored;
+    Place(const Rows& x, const Problem& p, int64_t b, int64_t h)
+        : rows(p.rows ? p.rows + b * p.n : nullptr),
+          stored(p.dtype == 2 ? BFLOAT16 : p.dtype == 3 ? FLOAT16 : AS_COMPUTED) {
+        int64_t bytes = stored == AS_COMPUTED ? sizeof(T) : 2;
+        data = static_cast<char*>(x.data) + (b * x.b + h * x.h) * bytes;
+        stride = x.n * bytes;
+    }
+    template <class S> S* row(int64_t i) const { return reinterpret_cast<S*>(data + (rows ? rows[i] : i) * stride); }
+};
+
+template <class T> struct Sequence {
+    const Problem& p;
+    int64_t b, h, count;
+    Place<T> q, k, v;
+    Sequence(const Problem& p, int64_t bh)
+        : p(p), b(bh / p.h), h(bh % p.h), count(p.count ? p.count[b] : p.n), q(p.q, p, b, h), k(p.k, p, b, h),
+          v(p.v, p, b, h) {}
+    int64_t segments() const { return (count + p.segment - 1) / p.segment; }
+    int64_t index() const { return b * p.h + h; }
+};
+
+// The weights of one head, so laid out that those of a query for W keys are one load.
+template <class T> struct Weights {
+    T *inner, *near;
+    const T *pair, *fade, *carry;
+    T scale;
+    Sizes<T> size;
+    Weights(Arena& arena, const Sizes<T>& size)
+        : inner(arena.take<T>(2 * size.c + size.W)), near(arena.take<T>(size.c + size.w + size.W + 1)), size(size) {}
+    void set(const Problem& p, int64_t head) {
+        int64_t t = p.table_heads == 1 ? 0 : head;
+        pair = static_cast<const T*>(p.pair) + t * p.chunk;
+        fade = static_cast<const T*>(p.fade) + t * (p.segment + 1);
+        carry = static_cast<const T*>(p.carry) + t * (p.segment + 1);
+        scale = static_cast<const T*>(p.scale)[t];
+        const T* lack = static_cast<const T*>(p.near) + t * p.window;
+        int64_t c = size.c, w = size.w;
+        for (int64_t x = 0; x < 2 * c; x++) inner[x] = x < c ? pair[c - 1 - x] : T(0);
+        for (int64_t x = 0; x <= c + w; x++) {
+            int64_t age = c + w - x;
+            near[x] = age >= 1 && age <= p.window ? lack[age - 1] : T(0);
+        }
+    }
+    Vec<T> of(int64_t i, int64_t column) const {  // query i, keys `column` … of the window and the chunk
+        return column < size.w ? load(near + size.c - i + column) : load(inner + size.c - 1 - i + column - size.w);
+    }
+};
+
+// True for the keys of the chunk that query i sees.
+template <class T> inline Mask<T> seen(int64_t i, int64_t column, int64_t w) {
+    return iota<T>() < (Mask<T>{} + (typename Simd<T>::Int)(i + 1 - (column - w)));
+}
+
+template <class T> struct State {  // lanes s (and m), each dp × ep, or turned, and z
+    T* lane[2];
+    T* z;
+    State(Arena& arena, const Sizes<T>& size)
+        : lane{arena.take<T>(size.state), size.lanes == 2 ? arena.take<T>(size.state) : nullptr},
+          z(arena.take<T>(size.dp)) {}
+    State(T* memory, const Sizes<T>& size)
+        : lane{memory, size.lanes == 2 ? memory + size.state : nullptr}, z(memory + size.lanes * size.state) {}
+    static int64_t length(const Sizes<T>& size) { return size.lanes * size.state + size.dp; }
+    void clear(const Sizes<T>& size) {
+        for (int l = 0; l < size.lanes; l++) memset(lane[l], 0, size.state * sizeof(T));
+        memset(z, 0, size.dp * sizeof(T));
+    }
+};
+
+template <class T>
+inline void turn(T* to, int64_t ld_to, const T* from, int64_t ld_from, int64_t rows, int64_t columns) {
+    constexpr int W = width<T>;
+    for (int64_t r = 0; r < rows; r += W)
+        for (int64_t x = 0; x < columns; x += W) {
+            Vec<T> block[W];
+            for (int i = 0; i < W; i++) block[i] = load(from + (r + i) * ld_from + x);
+            transpose<T>(block);
+            for (int i = 0; i < W; i++) store(to + (x + i) * ld_to + r, block[i]);
+        }
+}
+
+// Between the padded state and the plain one of a tensor: lanes of d × e, then z of d.
+template <class T> inline void read_state(State<T>& to, const T* s, const T* z, const Sizes<T>& size) {
+    to.clear(size);
+    if (!s) return;
+    for (int l = 0; l < size.lanes; l++)
+        for (int64_t i = 0; i < size.d; i++)
+            memcpy(to.lane[l] + i * size.ep, s + (l * size.d + i) * size.e, size.e * sizeof(T));
+    memcpy(to.z, z, size.d * sizeof(T));
+}
+template <class T> inline void write_state(T* s, T* z, const State<T>& from, const Sizes<T>& size) {
+    if (!s) return;
+    for (int l = 0; l < size.lanes; l++)
+        for (int64_t i = 0; i < size.d; i++)
+            memcpy(s + (l * size.d + i) * size.e, from.lane[l] + i * size.ep, size.e * sizeof(T));
+    memcpy(z, from.z, size.d * sizeof(T));
+}
+
+// What `before` has become `r` tokens later, with `added` in between. Linear in both; one order of summation.
+template <class T>
+inline void after(State<T>& to, const State<T>& before, const State<T>& added, int64_t r, const Weights<T>& weights) {
+    const Sizes<T>& size = weights.size;
+    constexpr int W = width<T>;
+    if (size.lanes == 1) {
+        for (int64_t i = 0; i < size.state; i += W)
+            store(to.lane[0] + i, load(before.lane[0] + i) + load(added.lane[0] + i));
+    } else {
+        T carry = weights.carry[r], fade = weights.fade[r];
+        for (int64_t i = 0; i < size.state; i += W) {
+            Vec<T> s = load(before.lane[0] + i), m = load(before.lane[1] + i);
+            store(to.lane[0] + i, s + carry * m + load(added.lane[0] + i));
+            store(to.lane[1] + i, m + fade * m + load(added.lane[1] + i));
+        }
+    }
+    for (int64_t i = 0; i < size.dp; i += W) store(to.z + i, load(before.z + i) + load(added.z + i));
+}
+
+// The same for gradients, which run backwards: what reaches a state from `later`, r tokens on, and from between.
+template <class T>
+inline void before(State<T>& to, const State<T>& later, const State<T>& added, int64_t r, const Weights<T>& weights) {
+    const Sizes<T>& size = weights.size;
+    constexpr int W = width<T>;
+    if (size.lanes == 1) return after(to, later, added, r, weights);
+    T carry = weights.carry[r], fade = weights.fade[r];
+    for (int64_t i = 0; i < size.state; i += W) {
+        Vec<T> s = load(later.lane[0] + i), m = load(later.lane[1] + i);
+        store(to.lane[0] + i, s + load(added.lane[0] + i));
+        store(to.lane[1] + i, m + fade * m + carry * s + load(added.lane[1] + i));
+    }
+    for (int64_t i = 0; i < size.dp; i += W) store(to.z + i, load(later.z + i) + load(added.z + i));
+}
+
+// Rows `begin` … of a tensor into `to`, φ applied, padded with zeros to `padded` rows.
+template <class T, bool Map, class S>
+void pack_stored(T* to, int64_t width_padded, const Place<T>& from, int64_t begin, int64_t rows, int64_t columns) {
+    constexpr int W = width<T>;
+    for (int64_t i = 0; i < rows; i++) {
+        const S* row = from.template row<S>(begin + i);
+        T* out = to + i * width_padded;
+        int64_t x = 0;
+        // the next chunk, which the processor does not fetch by itself where it begins a new page
+        const char* ahead = reinterpret_cast<const char*>(row) + rows * from.stride;
+        for (int64_t at = 0; at < columns * (int64_t)sizeof(S); at += 64) __builtin_prefetch(ahead + at, 0, 2);
+        for (; x + W <= columns; x += W) {
+            Vec<T> value = load_as<T>(row + x);
+            store(out + x, Map ? elu_plus_one<T>(value) : value);
+        }
+        for (; x < width_padded; x += W) {
+            int64_t left = columns > x ? columns - x : 0;
+            Vec<T> value = load_first<T>(row + x, left);
+            store(out + x, Map ? (first<T>(left) ? elu_plus_one<T>(value) : Vec<T>{}) : value);
+        }
+    }
+}
+template <class T, bool Map>
+inline void pack(T* to, int64_t width_padded, const Place<T>& from, int64_t begin, int64_t rows, int64_t padded,
+                 int64_t columns) {
+    if (from.stored == AS_COMPUTED)
+        pack_stored<T, Map, T>(to, width_padded, from, begin, rows, columns);
+    else if constexpr (sizeof(T) == sizeof(float)) {
+        if (from.stored == BFLOAT16)
+            pack_stored<T, Map, bfloat16>(to, width_padded, from, begin, rows, columns);
+        else
+            pack_stored<T, Map, float16>(to, width_padded, from, begin, rows, columns);
+    }
+    if (padded > rows) memset(to + rows * width_padded, 0, (padded - rows) * width_padded * sizeof(T));
+}
+template <class T>
+inline void pack_features(T* to, int64_t width_padded, const Place<T>& from, int64_t begin, int64_t rows,
+                          int64_t padded, int64_t columns, bool elu) {
+    if (elu)
+        pack<T, true>(to, width_padded, from, begin, rows, padded, columns);
+    else
+        pack<T, false>(to, width_padded, from, begin, rows, padded, columns);
+}
+
+template <class T> inline void add_rows(T* to, const T* rows, int64_t count, int64_t columns) {
+    constexpr int W = width<T>;
+    for (int64_t x = 0; x < columns; x += W) {
+        Vec<T> total = load(to + x);
+        for (int64_t i = 0; i < count; i++) total += load(rows + i * columns + x);
+        store(to + x, total);
+    }
+}
+
+template <class T> inline void scale_rows(T* to, const T* from, int64_t rows, int64_t columns, const T* weight, int step) {
+    constexpr int W = width<T>;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t x = 0; x < columns; x += W)
+            store(to + i * columns + x, load(from + i * columns + x) * weight[i * step]);
+}
+
+template <class T, class S> inline void write_stored(S* to, Vec<T> x, int64_t columns) {
+    if (columns >= width<T>)
+        store_as<T>(to, x);
+    else
+        store_first<T>(to, x, columns);
+}
+template <class T> __attribute__((noinline)) void write_narrow(const Place<T>& to, int64_t row, int64_t at, Vec<T> x, int64_t columns) {
+    if constexpr (sizeof(T) == sizeof(float)) {
+        if (to.stored == BFLOAT16)
+            write_stored<T>(to.template row<bfloat16>(row) + at, x, columns);
+        else
+            write_stored<T>(to.template row<float16>(row) + at, x, columns);
+    }
+}
+template <class T, int N>
+inline __attribute__((always_inline)) void write_rows(const Vec<T> (&acc)[ROWS][N], const Place<T>& to, int64_t begin,
+                                                      int64_t rows, int64_t x, int64_t columns) {
+    each<N>([&](int r, int j) INLINE {
+        int64_t at = x + j * width<T>;
+        if (r >= rows || at >= columns) return;
+        if (to.stored == AS_COMPUTED)
+            write_stored<T>(to.template row<T>(begin + r) + at, acc[r][j], columns - at);
+        else
+            write_narrow<T>(to, begin + r, at, acc[r][j], columns - at);
+    });
+}
+
+}  // namespace

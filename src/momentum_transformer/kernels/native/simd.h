@@ -1,0 +1,183 @@
+// Vectors of the width this file is compiled for, in the compilers' own vector language: no intrinsics.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#if defined(__AVX512F__)
+#define VECTOR_BYTES 64
+#define TILE_ROWS 8
+#elif defined(__AVX2__)
+#define VECTOR_BYTES 32
+#define TILE_ROWS 4
+#else
+#define VECTOR_BYTES 16
+#define TILE_ROWS 4
+#endif
+
+namespace {
+
+template <class T> struct Simd;
+template <> struct Simd<float> {
+    typedef float V __attribute__((vector_size(VECTOR_BYTES)));
+    typedef int32_t I __attribute__((vector_size(VECTOR_BYTES)));
+    using Int = int32_t;
+};
+template <> struct Simd<double> {
+    typedef double V __attribute__((vector_size(VECTOR_BYTES)));
+    typedef int64_t I __attribute__((vector_size(VECTOR_BYTES)));
+    using Int = int64_t;
+};
+template <class T, int N> struct Lanes {
+    typedef T V __attribute__((vector_size(N * sizeof(T))));
+};
+template <class T> using Vec = typename Simd<T>::V;
+template <class T> using Mask = typename Simd<T>::I;
+template <class T> constexpr int width = VECTOR_BYTES / sizeof(T);
+
+template <class T> inline Vec<T> load(const T* p) {
+    Vec<T> x;
+    __builtin_memcpy(&x, p, sizeof x);
+    return x;
+}
+template <class T> inline void store(T* p, Vec<T> x) { __builtin_memcpy(p, &x, sizeof x); }
+template <class T> inline Vec<T> splat(T x) { return x - Vec<T>{}; }  // x - 0 is x, which x + 0 is not for -0
+
+template <class T> inline Mask<T> iota() {
+    typename Simd<T>::Int lanes[width<T>];
+    for (int i = 0; i < width<T>; i++) lanes[i] = i;
+    Mask<T> x;
+    __builtin_memcpy(&x, lanes, sizeof x);
+    return x;
+}
+
+template <class T> inline Mask<T> first(int64_t count) {  // true in the first `count` lanes
+    return iota<T>() < (Mask<T>{} + (typename Simd<T>::Int)count);
+}
+
+// Numbers as they are stored (S), which may be narrower than what is computed with (T).
+struct bfloat16 {
+    uint16_t bits;
+};
+using float16 = _Float16;
+
+template <class T, class S> inline Vec<T> load_as(const S* p) {
+    constexpr int W = width<T>;
+    (void)W;
+    if constexpr (sizeof(S) == sizeof(T)) {
+        return load(p);
+    } else if constexpr (std::is_same_v<S, bfloat16>) {
+        using Narrow = typename Lanes<uint16_t, W>::V;
+        using Wide = typename Lanes<uint32_t, W>::V;
+        Narrow x;
+        __builtin_memcpy(&x, p, sizeof x);
+        return (Vec<T>)(__builtin_convertvector(x, Wide) << 16);
+    } else {
+        using Narrow = typename Lanes<float16, W>::V;
+        Narrow x;
+        __builtin_memcpy(&x, p, sizeof x);
+        return __builtin_convertvector(x, Vec<T>);
+    }
+}
+template <class T, class S> inline void store_as(S* p, Vec<T> x) {
+    constexpr int W = width<T>;
+    (void)W;
+    if constexpr (sizeof(S) == sizeof(T)) {
+        store(p, x);
+    } else if constexpr (std::is_same_v<S, bfloat16>) {
+        using Narrow = typename Lanes<uint16_t, W>::V;
+        using Wide = typename Lanes<uint32_t, W>::V;
+        Wide bits = (Wide)x;
+        bits = (x != x) ? (Wide{} + 0x7fc00000u) : bits + 0x7fffu + ((bits >> 16) & 1u);  // to nearest, ties to even
+        Narrow y = __builtin_convertvector(bits >> 16, Narrow);
+        __builtin_memcpy(p, &y, sizeof y);
+    } else {
+        using Narrow = typename Lanes<float16, W>::V;
+        Narrow y = __builtin_convertvector(x, Narrow);
+        __builtin_memcpy(p, &y, sizeof y);
+    }
+}
+template <class T, class S> inline Vec<T> load_first(const S* p, int64_t count) {  // and zeros
+    S x[width<T>] = {};
+    for (int64_t i = 0; i < count; i++) x[i] = p[i];
+    return load_as<T>(x);
+}
+template <class T, class S> inline void store_first(S* p, Vec<T> x, int64_t count) {
+    S lanes[width<T>];
+    store_as<T>(lanes, x);
+    for (int64_t i = 0; i < count; i++) p[i] = lanes[i];
+}
+
+// The sum of all lanes, in one fixed order: halves, quarters, …
+template <class T, int N, int... L>
+inline T sum_halves(typename Lanes<T, N>::V x, std::integer_sequence<int, L...>) {
+    auto half = __builtin_shufflevector(x, x, L...) + __builtin_shufflevector(x, x, (L + N / 2)...);
+    if constexpr (N == 2)
+        return half[0];
+    else
+        return sum_halves<T, N / 2>(half, std::make_integer_sequence<int, N / 4>{});
+}
+template <class T> inline T sum(Vec<T> x) {
+    return sum_halves<T, width<T>>(x, std::make_integer_sequence<int, width<T> / 2>{});
+}
+
+// eˣ for x ≤ 0, to about one unit in the last place: x = n ln 2 + r, and a series in r
+inline Vec<float> exp_negative(Vec<float> x) {
+    const float magic = 12582912.f;  // 1.5 · 2²³: adding it leaves the nearest whole number in the low bits
+    Vec<float> t = x * 1.44269504088896341f + magic;
+    Vec<float> n = t - magic;
+    Vec<float> r = x - n * 0.693359375f;
+    r = r + n * 2.12194440e-4f;
+    Vec<float> p = splat(1.f / 5040);
+    p = p * r + 1.f / 720;
+    p = p * r + 1.f / 120;
+    p = p * r + 1.f / 24;
+    p = p * r + 1.f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1.f;
+    p = p * r + 1.f;
+    Mask<float> bits = (Mask<float>)p + ((Mask<float>)t << 23);
+    return x < -87.3f ? Vec<float>{} : (Vec<float>)bits;
+}
+inline Vec<double> exp_negative(Vec<double> x) {
+    const double magic = 6755399441055744.0;  // 1.5 · 2⁵²
+    Vec<double> t = x * 1.4426950408889634074 + magic;
+    Vec<double> n = t - magic;
+    Vec<double> r = x - n * 6.93147180369123816490e-1;
+    r = r - n * 1.90821492927058770002e-10;
+    const double inverse_factorials[] = {1. / 6227020800, 1. / 479001600, 1. / 39916800, 1. / 3628800, 1. / 362880,
+                                         1. / 40320,      1. / 5040,      1. / 720,      1. / 120,     1. / 24,
+                                         1. / 6,          0.5,            1.,            1.};
+    Vec<double> p = splat(inverse_factorials[0]);
+    for (int i = 1; i < 14; i++) p = p * r + inverse_factorials[i];
+    Mask<double> bits = (Mask<double>)p + ((Mask<double>)t << 52);
+    return x < -708. ? Vec<double>{} : (Vec<double>)bits;
+}
+
+template <class T> inline Vec<T> elu_plus_one(Vec<T> x) {
+    Vec<T> negative = exp_negative(x > T(0) ? Vec<T>{} : x);
+    Vec<T> y = x > T(0) ? x + T(1) : negative;
+    return x != x ? x : y;
+}
+
+// a W × W block on its diagonal, by swapping halves, quarters, …
+template <int S, int W> constexpr int from_low(int lane) { return (lane & S) ? W + lane - S : lane; }
+template <int S, int W> constexpr int from_high(int lane) { return (lane & S) ? W + lane : lane + S; }
+
+template <class T, int S, int... L> inline void swap_blocks(Vec<T>* rows, std::integer_sequence<int, L...>) {
+    constexpr int W = width<T>;
+#pragma GCC unroll 16
+    for (int i = 0; i < W; i++) {
+        if (i & S) continue;
+        Vec<T> a = rows[i], b = rows[i + S];
+        rows[i] = __builtin_shufflevector(a, b, from_low<S, W>(L)...);
+        rows[i + S] = __builtin_shufflevector(a, b, from_high<S, W>(L)...);
+    }
+}
+template <class T, int S = width<T> / 2> inline void transpose(Vec<T>* rows) {
+    swap_blocks<T, S>(rows, std::make_integer_sequence<int, width<T>>{});
+    if constexpr (S > 1) transpose<T, S / 2>(rows);
+}
+
+}  // namespace

@@ -1,0 +1,189 @@
+"""The native form: which attentions it serves, its call, and its gradients."""
+
+from typing import Any
+
+import torch
+
+from ..kernels import causal  # registers the operators
+from ..kernels.library import Missing, native
+from .feature_maps import elu_plus_one
+from .recurrences import Linear, Momentum, Recurrence, run_causal
+from .shapes import Tensor
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def status() -> str | None:
+    """Why the native kernels are not there; None where they are."""
+    found = native()
+    return found.reason if isinstance(found, Missing) else None
+
+
+def native_refusal(q: Tensor, v: Tensor, *, key_mask: Tensor | None, query_mask: Tensor | None) -> str | None:
+    """Why this attention is not one for the native form; None where it is."""
+    if q.device.type != "cpu":
+        return f"it runs on the CPU, and q is on {q.device}"
+    if q.dtype not in causal.DTYPES:
+        return f"it knows {', '.join(str(dtype) for dtype in causal.DTYPES)}, not {q.dtype}"
+    if q.numel() == 0 or v.numel() == 0:
+        return "an empty tensor has no rows to point at"
+    if query_mask is not key_mask:
+        return "it takes queries and keys for the same tokens, and query_mask differs from key_mask"
+    return status()
+
+
+def attend_native(
+    recurrence: Any,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    state: Any,
+    *,
+    mask: Tensor | None,
+    elu: bool,
+    normalize: bool,
+    eps: float,
+    chunk_size: int | None,
+    return_state: bool,
+    wide: torch.dtype,
+) -> tuple[Tensor, Any]:
+    """y (b, h, n, e) and the state after the last token, if asked for; q, k are features, or what elu + 1 maps."""
+    if q.shape[2] == 1 and mask is None and return_state and not _needs_gradients(recurrence, q, k, v, state):
+        return _one_token(recurrence, q.to(wide), k.to(wide), v.to(wide), state, elu=elu, normalize=normalize, eps=eps)
+    carries_state = state is not None or return_state
+    tables, lanes = recurrence.native_tables(q.shape[2], chunk_size, wide, carries_state=carries_state)
+    rows = count = None
+    if mask is not None:
+        rows = torch.argsort(~mask, dim=-1, stable=True).int()
+        count = mask.sum(-1, dtype=torch.int32)
+    s, z = (None, None) if state is None else (recurrence.pack(state), state.z)
+    y, _, _, s_after, z_after = torch.ops.momentum.causal(
+        q, k, v, s, z, *tables, rows, count, lanes, elu, normalize, eps, return_state
+    )
+    return y, recurrence.unpack(s_after, z_after) if return_state else None
+
+
+def _one_token(
+    recurrence: Any, q: Tensor, k: Tensor, v: Tensor, state: Any, *, elu: bool, normalize: bool, eps: float
+) -> tuple[Tensor, Any]:
+    if state is None:
+        (b, h, _, d), e = q.shape, v.shape[-1]
+        state = recurrence.unpack(
+            v.new_zeros(b, h, len(recurrence.state_type._fields) - 1, d, e), v.new_zeros(b, h, d)
+        )
+    m, beta, gamma = getattr(state, "m", None), getattr(recurrence, "beta", None), getattr(recurrence, "gamma", None)
+    y, m_after, s_after, z_after = torch.ops.momentum.step(
+        q[:, :, 0], k[:, :, 0], v[:, :, 0], m, state.s, state.z, beta, gamma, elu, normalize, eps
+    )
+    parts = {"m": m_after, "s": s_after, "z": z_after}
+    return y[:, :, None], recurrence.state_type(**{name: parts[name] for name in recurrence.state_type._fields})
+
+
+def _needs_gradients(recurrence: Any, *inputs: Any) -> bool:
+    if not torch.is_grad_enabled():
+        return False
+    tensors = [*inputs[:3], *(inputs[3] or ()), *(getattr(recurrence, name, None) for name in ("beta", "gamma"))]
+    return any(x.requires_grad for x in tensors if x is not None)
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    q, k, v, s, z, pair, near, fade, carry, scale, rows, count, *ctx.options, ctx.return_state = inputs
+    y, denominator, prefix, _, _ = output
+    ctx.mark_non_differentiable(denominator, prefix)
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(q, k, v, s, z, pair, near, fade, carry, scale, rows, count, y, denominator, prefix)
+
+
+def _backward(ctx: Any, dy: Tensor | None, *others: Tensor | None) -> tuple[Tensor | None, ...]:
+    q, k, v, s, z, *tables, rows, count, y, denominator, prefix = ctx.saved_tensors
+    _, _, ds_after, dz_after = others if ctx.return_state else (None,) * 4
+    nothing = (None,) * 7
+    if dy is None and ds_after is None and dz_after is None:
+        return (None,) * 10 + nothing
+    if torch.is_grad_enabled():
+        return *_differentiable(ctx, dy, ds_after, dz_after), *nothing
+    if dy is None:
+        dy = torch.zeros_like(y)
+    if (ds_after is None) != (dz_after is None):
+        b, h, _, d = q.shape
+        ds_after = q.new_zeros(b, h, ctx.options[0], d, v.shape[-1]) if ds_after is None else ds_after
+        dz_after = q.new_zeros(b, h, d) if dz_after is None else dz_after
+    learned = any(ctx.needs_input_grad[5:10])
+    dq, dk, dv, ds, dz, d_tables = torch.ops.momentum.causal_backward(
+        dy, ds_after, dz_after, q, k, v, s, z, y, denominator, prefix, *tables, rows, count, *ctx.options, learned
+    )
+    d_pair = d_fade = d_carry = None
+    if learned:
+        pair, _, fade, carry, _ = tables
+        per_head = d_tables.sum(0) if pair.shape[0] > 1 else d_tables.sum((0, 1))[None]
+        chunk = pair.shape[-1]
+        d_pair = per_head[:, 0, :chunk].to(pair.dtype)
+        d_fade, d_carry = torch.zeros_like(fade), torch.zeros_like(carry)
+        d_fade[:, : chunk + 1], d_carry[:, : chunk + 1] = per_head[:, 1], per_head[:, 2]
+    state = (None, None) if s is None else (ds, dz)
+    return dq, dk, dv, *state, d_pair, None, d_fade, d_carry, None, *nothing
+
+
+def _differentiable(
+    ctx: Any, dy: Tensor | None, ds_after: Tensor | None, dz_after: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    """The same gradients by the chunked form in PyTorch, which can be differentiated again."""
+    inputs = ctx.saved_tensors[:10]
+    wanted = [x is not None and needed for x, needed in zip(inputs, ctx.needs_input_grad, strict=False)]
+    asked = [x for x, needed in zip(inputs, wanted, strict=True) if needed]
+    outputs = in_pytorch(*ctx.saved_tensors[:12], *ctx.options)
+    pairs = [(out, d) for out, d in zip(outputs, (dy, ds_after, dz_after), strict=True) if d is not None]
+    outs, grads = zip(*pairs, strict=True)
+    found = iter(torch.autograd.grad(outs, asked, grads, create_graph=True, allow_unused=True))
+    return tuple(next(found) if needed else None for needed in wanted)
+
+
+def in_pytorch(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    s: Tensor | None,
+    z: Tensor | None,
+    pair: Tensor,
+    near: Tensor,
+    fade: Tensor,
+    carry: Tensor,
+    scale: Tensor,
+    rows: Tensor | None,
+    count: Tensor | None,
+    lanes: int,
+    elu: bool,
+    normalize: bool,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What `momentum::causal` computes, without it: y and the state after the last token."""
+    narrow, n = q.dtype, q.shape[2]
+    q, k, v = q.to(pair.dtype), k.to(pair.dtype), v.to(pair.dtype)
+    recurrence: Recurrence = Linear()
+    if fade.shape[-1]:  # the tables are functions of β and γ, which stand in two of their places
+        recurrence = Momentum(1 + fade[:, 1].double(), (pair[:, 0] * scale).double())
+    if s is None or z is None:
+        (b, h, _, d), e, lanes = q.shape, v.shape[-1], len(recurrence.state_type._fields) - 1
+        s, z = q.new_zeros(b, h, lanes, d, e), q.new_zeros(b, h, d)
+    mask = None
+    if rows is not None and count is not None:
+        mask = torch.zeros_like(rows, dtype=torch.bool).scatter(1, rows.long(), torch.arange(n) < count[:, None])
+        q, k, v = (torch.where(mask[:, None, :, None], x, 0) for x in (q, k, v))
+    numerator, denominator, after = run_causal(
+        recurrence,
+        q,
+        k,
+        v,
+        recurrence.unpack(s, z),
+        feature_map=elu_plus_one if elu else None,
+        mask=None if mask is None else mask[:, None],
+        backend="chunked",
+        chunk_size=pair.shape[-1],
+        return_state=True,
+    )
+    y = numerator / (denominator + eps)[..., None] if normalize else numerator
+    if mask is not None:
+        y = torch.where(mask[:, None, :, None], y, 0)
+    return y.to(narrow), recurrence.pack(after), after.z
+
+
+torch.library.register_autograd("momentum::causal", _backward, setup_context=_setup_context)

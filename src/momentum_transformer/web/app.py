@@ -1,0 +1,134 @@
+"""The page, its models and its drawings over HTTP: three things to ask for, and nothing that names a file."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from importlib.resources import files
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from .guard import Guard
+from .messages import MAX_BYTES, MAX_MODELS, BadRequestError, DrawRequest, parse_draw_request
+from .models import describe
+from .studio import BusyError, Studio
+
+READ_SECONDS = 10.0  # to send a message
+STALL_SECONDS = 30.0  # to take one line of an answer
+STATIC = {
+    "/": ("index.html", "text/html"),
+    "/style.css": ("style.css", "text/css"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/pictures.js": ("pictures.js", "text/javascript"),
+    "/sketch.js": ("sketch.js", "text/javascript"),
+    "/card.js": ("card.js", "text/javascript"),
+    "/weights.js": ("weights.js", "text/javascript"),
+}
+
+
+def create_app(studio: Studio, *, host_names: tuple[str, ...] = ()) -> Starlette:
+    """The application; `host_names` are names of this server besides localhost and plain addresses."""
+    description = json.dumps({**describe(studio.models), "most_models": MAX_MODELS}).encode()
+
+    async def models(request: Request) -> Response:
+        return Response(description, media_type="application/json")
+
+    async def draw(request: Request) -> Response | ASGIApp:
+        try:
+            message = await _message(request)
+            return Drawing(studio, parse_draw_request(message, studio.models))
+        except BadRequestError as error:
+            return _refusal(400, str(error))
+        except TimeoutError:
+            return _refusal(408, f"the message did not arrive within {READ_SECONDS:.0f} s")
+        except ClientDisconnect:
+            return Response(status_code=400)
+
+    routes = [Route(path, _static(*file)) for path, file in STATIC.items()]
+    routes += [Route("/models", models), Route("/draw", draw, methods=["POST"])]
+    return Starlette(routes=routes, middleware=[Middleware(Guard, host_names=host_names)])
+
+
+class Drawing:
+    """An answer of JSON lines, written as they are made; the making stops when the viewer leaves."""
+
+    def __init__(self, studio: Studio, request: DrawRequest) -> None:
+        self._studio = studio
+        self._request = request
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with self._studio.admit(self._request.viewer) as ended:
+                await self._answer(ended, receive, send)
+        except BusyError as error:
+            await _refusal(503, str(error))(scope, receive, send)
+
+    async def _answer(self, ended: asyncio.Future[str], receive: Receive, send: Send) -> None:
+        headers = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-store")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        writing = asyncio.create_task(self._write(send))
+        leaving = asyncio.create_task(_leave(receive))
+        try:
+            waited: set[asyncio.Future[Any]] = {writing, leaving, ended}
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            writing.cancel()
+            leaving.cancel()
+            results = await asyncio.gather(writing, leaving, return_exceptions=True)
+        if isinstance(results[0], TimeoutError):
+            return  # the viewer takes nothing: unfinished, the connection is closed
+        if ended.done():
+            await _send_line(send, {"stopped": ended.result()})
+        elif isinstance(results[0], Exception):
+            raise results[0]
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _write(self, send: Send) -> None:
+        async with aclosing(self._studio.events(self._request)) as events:
+            async for event in events:
+                await _send_line(send, event)
+
+
+async def _send_line(send: Send, event: dict[str, Any]) -> None:
+    line = json.dumps(event, allow_nan=False).encode() + b"\n"
+    async with asyncio.timeout(STALL_SECONDS):
+        await send({"type": "http.response.body", "body": line, "more_body": True})
+
+
+async def _leave(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _message(request: Request) -> bytes:
+    """The body, if it is JSON and not too long."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise BadRequestError("the message must be sent as application/json")
+    body = bytearray()
+    async with asyncio.timeout(READ_SECONDS):
+        async for part in request.stream():
+            body += part
+            if len(body) > MAX_BYTES:
+                raise BadRequestError(f"the message must be at most {MAX_BYTES} bytes long")
+    return bytes(body)
+
+
+def _refusal(status: int, reason: str) -> Response:
+    return JSONResponse({"error": reason}, status)
+
+
+def _static(name: str, media_type: str) -> Callable[[Request], Awaitable[Response]]:
+    """A file of the page, read once when the server starts."""
+    content = files(__package__).joinpath("static", name).read_bytes()
+
+    async def answer(request: Request) -> Response:
+        return Response(content, media_type=media_type, headers={"cache-control": "no-cache"})
+
+    return answer

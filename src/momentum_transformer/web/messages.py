@@ -1,0 +1,108 @@
+"""What a viewer may ask for: every field checked and bounded before anything is done with it."""
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .models import Drawable
+
+MAX_BYTES = 65_536  # of a message
+MAX_MODELS = 8  # in one request
+TEMPERATURES = (0.1, 2.0)
+MAX_SEED = 2**31 - 1
+FIELDS = ("viewer", "models", "given", "temperature", "seed")
+VIEWER = re.compile(r"[A-Za-z0-9-]{8,64}")
+
+
+class BadRequestError(Exception):
+    """A message that cannot be answered; the text is for the viewer."""
+
+
+@dataclass(frozen=True)
+class DrawRequest:
+    """A picture to be completed by several models."""
+
+    viewer: str  # chosen by the page at random; nobody has two drawings at a time
+    models: tuple[int, ...]  # positions in the list the page was given
+    given: bytes
+    temperature: float
+    seed: int
+
+
+def parse_draw_request(message: bytes, models: Sequence[Drawable]) -> DrawRequest:
+    """The request in a JSON message."""
+    try:
+        content = json.loads(message)
+    except (ValueError, RecursionError):
+        raise BadRequestError("the message is not JSON") from None
+    if not isinstance(content, dict) or sorted(content) != sorted(FIELDS):
+        raise BadRequestError(f"the message must be an object with exactly these fields: {', '.join(FIELDS)}")
+    chosen = _models(content["models"], models)
+    return DrawRequest(
+        viewer=_viewer(content["viewer"]),
+        models=chosen,
+        given=_given(content["given"], models[chosen[0]].picture.size),
+        temperature=_temperature(content["temperature"]),
+        seed=_seed(content["seed"]),
+    )
+
+
+def _viewer(value: Any) -> str:
+    if not isinstance(value, str) or not VIEWER.fullmatch(value):
+        raise BadRequestError(f"viewer must be 8 to 64 letters, digits or hyphens, not {_shown(value)}")
+    return value
+
+
+def _models(value: Any, models: Sequence[Drawable]) -> tuple[int, ...]:
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_MODELS:
+        raise BadRequestError(f"models must be a list of 1 to {MAX_MODELS} numbers, not {_shown(value)}")
+    for number in value:
+        if not _is_integer(number, 0, len(models) - 1):
+            raise BadRequestError(f"models must be numbers from 0 to {len(models) - 1}, not {_shown(number)}")
+    if len(set(value)) < len(value):
+        raise BadRequestError("models must not name one twice")
+    if len({(models[number].subject, models[number].picture) for number in value}) > 1:
+        raise BadRequestError("models must all draw the same kind of picture")
+    return tuple(value)
+
+
+def _given(value: Any, size: int) -> bytes:
+    if not isinstance(value, list) or len(value) >= size:
+        raise BadRequestError(f"given must be a list of at most {size - 1} bytes: one must be left to draw")
+    for number in value:
+        if not _is_integer(number, 0, 255):
+            raise BadRequestError(f"given must hold whole numbers from 0 to 255, not {_shown(number)}")
+    return bytes(value)
+
+
+def _temperature(value: Any) -> float:
+    low, high = TEMPERATURES
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise BadRequestError(f"temperature must be a number from {low} to {high}, not {_shown(value)}")
+    return float(value)
+
+
+def _seed(value: Any) -> int:
+    if not _is_integer(value, 0, MAX_SEED):
+        raise BadRequestError(f"seed must be a whole number from 0 to {MAX_SEED}, not {_shown(value)}")
+    return int(value)
+
+
+def _is_integer(value: Any, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _shown(value: Any) -> str:
+    """What was given, short enough for a message."""
+    if isinstance(value, list | dict):
+        return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def finite(value: float) -> float | None:
+    """JSON has no infinity and no NaN."""
+    return value if math.isfinite(value) else None

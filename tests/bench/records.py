@@ -1,0 +1,98 @@
+"""A record with numbers that are easy to reckon with."""
+
+from typing import Any
+
+from momentum_transformer.bench.shapes import Shape
+from momentum_transformer.bench.timing import DIRECTIONS
+
+SHAPES = (Shape(64, 8, 128, 32), Shape(4, 8, 3072, 32))
+GEMM_FLOPS = 1e11
+
+
+def row(name: str, seconds: float | None) -> dict[str, Any]:
+    computes = "softmax" if name == "SDPA" else name.split()[-1] if " " in name else "linear"
+    found: dict[str, Any] = {"name": name, "computes": computes}
+    if seconds is None:
+        return found | {"skipped": "≈ 45 s"}
+    return found | {"best": seconds, "median": 1.5 * seconds, "rounds": 9}
+
+
+def block(shape: Shape, direction: str, rows: dict[str, float | None], ratio: float = 1.1) -> dict[str, Any]:
+    return {
+        "shape": list(shape),
+        "direction": direction,
+        "gemm_flops": GEMM_FLOPS,
+        "rows": [row(name, seconds) for name, seconds in rows.items()],
+        "momentum_to_linear": {"native": ratio},
+    }
+
+
+def memory(name: str, shape: Shape, ratio: float, dtype: str = "float32", **more: float) -> dict[str, Any]:
+    tensors = 8 * shape.bytes(4 if dtype == "float32" else 2)
+    found = {"name": name, "shape": list(shape), "dtype": dtype, "tensors": tensors}
+    return found | {"peak": ratio * tensors, "ratio": ratio} | more
+
+
+def record() -> dict[str, Any]:
+    """Linear takes 1 ms, momentum half of the GEMM rate allows, fast-transformers 7 ms, SDPA 10 ms."""
+    shapes = []
+    for shape in SHAPES:
+        half_rate = shape.useful_flops("momentum") / (0.5 * GEMM_FLOPS)
+        times = {
+            "native linear": 1e-3,
+            "native momentum": half_rate,
+            "SDPA": 10 * half_rate,
+            "fast-transformers": 7e-3,
+        }
+        shapes += [block(shape, direction, dict(times)) for direction in DIRECTIONS]
+    lengths = []
+    for n in (64, 256, 1024):
+        shape = Shape(1, 8, n, 64)
+        times_by_length = {"native momentum": n / 1e6, "SDPA": None if n == 1024 else n * n / 128e6}
+        lengths += [block(shape, direction, dict(times_by_length)) for direction in DIRECTIONS]
+    long = [Shape(1, 8, 2**i, 64) for i in (19, 20)]
+    return {
+        "format": 1,
+        "commit": "0123456789abcdef",
+        "dirty": False,
+        "command": "momentum bench",
+        "started": "2026-01-01T00:00:00+00:00",
+        "versions": {"momentum-transformer": "0.1.0", "torch": "2.13.0"},
+        "peers": {"pytorch-fast-transformers": "0.4.0", "fla-core": None},
+        "python": "3.11",
+        "cpu": "a processor",
+        "cores": 2,
+        "threads": 2,
+        "allocator": "the default",
+        "backends": [
+            {"name": "native", "available": True, "reason": "AVX-512"},
+            {"name": "chunked", "available": True, "reason": "PyTorch"},
+            {"name": "quadratic", "available": False, "reason": "[asleep]"},
+        ],
+        "active": "native",
+        "beta": 0.6,
+        "contestants": [
+            {"name": "SDPA", "computes": "softmax", "status": "agrees", "reason": "", "error": 1e-7},
+            {
+                "name": "odd",
+                "computes": "linear",
+                "status": "disagrees",
+                "reason": "y is off by 2.0e-01",
+                "error": 0.2,
+            },
+            {"name": "away", "computes": "linear", "status": "unavailable", "reason": "not installed", "error": None},
+        ],
+        "shapes": shapes,
+        "lengths": lengths,
+        "memory": [
+            memory("native momentum", SHAPES[0], 1.1),
+            memory("native momentum", SHAPES[1], 1.3),
+            memory("native momentum", Shape(1, 8, 1024, 64), 1.1),
+        ],
+        "long": [
+            memory("native momentum", long[0], 1.1, "bfloat16", seconds=2.0),
+            memory("native momentum", long[1], 1.1, "bfloat16", seconds=4.2),
+            {"name": "native momentum", "shape": list(long[1]), "dtype": "float32", "tensors": 8 * long[1].bytes()}
+            | {"skipped": "≈ 21 GB"},
+        ],
+    }

@@ -1,0 +1,248 @@
+"""The compiled kernels equal the PyTorch form for every layout, dtype, instruction set and number of threads."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from momentum_transformer import backends, linear_attention, momentum_attention
+from momentum_transformer.kernels.build import VARIANTS, BuildError, build, compiler
+from momentum_transformer.kernels.causal import SEGMENT
+from momentum_transformer.kernels.library import Missing, native
+from momentum_transformer.ops.native_tables import constant_tables
+
+needs_native = pytest.mark.skipif(isinstance(native(), Missing), reason=f"native kernels: {native()}")
+# how far rounding carries, relative to the largest number of a result; gradients cancel more than outputs do
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
+
+
+def results(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> list[Tensor]:
+    """y, the final state if there is one, and the gradients of q, k, v."""
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    attend = linear_attention if options.get("beta") is None else momentum_attention
+    given = {name: value for name, value in options.items() if value is not None}
+    out = attend(*leaves, **given)
+    parts = [out[0], *out[1]] if isinstance(out, tuple) else [out]
+    loss = sum((x.double() * torch.linspace(-1, 1, x.numel()).view_as(x)).sum() for x in parts)
+    assert isinstance(loss, Tensor)
+    return [*parts, *torch.autograd.grad(loss, leaves)]
+
+
+def assert_same(found: list[Tensor], wanted: list[Tensor], dtype: torch.dtype) -> None:
+    for i, (a, b) in enumerate(zip(found, wanted, strict=True)):
+        assert a.dtype == b.dtype
+        assert a.shape == b.shape
+        error = (a.double() - b.double()).abs().max() if a.numel() else torch.tensor(0.0)
+        scale = 1 + (b.double().abs().max() if b.numel() else 0)
+        assert error <= TOLERANCE[dtype] * scale, f"result {i} is off by {error:.2e}"
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("beta", [None, 0.0, 0.1, 0.6, 0.7, 0.9, 0.999])
+@pytest.mark.parametrize("shape", [(2, 3, 33, 5, 7), (1, 2, 2 * SEGMENT + 77, 16, 32), (1, 1, 70, 128, 64)], ids=str)
+def test_native_equals_chunked(shape: tuple[int, ...], beta: float | None, dtype: torch.dtype) -> None:
+    b, h, n, d, e = shape
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(b, h, n, width, generator=generator).to(dtype) for width in (d, d, e))
+    options = {"beta": beta, "return_state": dtype == torch.float64}
+    found, wanted = (results(q, k, v, backend=form, **options) for form in ("native", "chunked"))
+    assert_same(found, wanted, dtype)
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> dict[str, Any]:
+    b, h, n, d, e = (draw(st.integers(*limits)) for limits in ((0, 3), (1, 3), (0, 300), (1, 40), (1, 40)))
+    seed = draw(st.integers(0, 1000))
+    generator = torch.Generator().manual_seed(seed)
+
+    def tensor(width: int) -> Tensor:
+        match draw(st.sampled_from(["plain", "by token", "turned", "expanded", "unaligned", "reversed head"])):
+            case "by token":  # as projections leave it
+                return torch.randn(b, n, h, width, generator=generator).transpose(1, 2)
+            case "turned":
+                return torch.randn(b, h, width, n, generator=generator).transpose(2, 3)
+            case "expanded":
+                return torch.randn(b, 1, n, width, generator=generator).expand(b, h, n, width)
+            case "unaligned":
+                return torch.randn(b, h, n, width + 3, generator=generator)[..., 1 : width + 1]
+            case "reversed head":
+                return torch.randn(b, 2 * h, n, width, generator=generator)[:, ::2]
+        return torch.randn(b, h, n, width, generator=generator)
+
+    mask = torch.rand(b, n, generator=generator) > 0.3 if draw(st.booleans()) else None
+    return {
+        "q": tensor(d),
+        "k": tensor(d),
+        "v": tensor(e),
+        "key_mask": mask,
+        "beta": draw(st.sampled_from([None, 0.0, 0.3, 0.6, 0.95])),
+        "normalize": draw(st.booleans()),
+        "return_state": draw(st.booleans()),
+        "chunk_size": draw(st.sampled_from([None, 1, 16, 100])),
+    }
+
+
+@needs_native
+@settings(max_examples=int(os.environ.get("MOMENTUM_FUZZ", "60")), deadline=None)
+@given(layouts())
+def test_any_layout_mask_and_option_gives_the_same(case: dict[str, Any]) -> None:
+    q, k, v = (case.pop(name).double() for name in ("q", "k", "v"))
+    assert_same(results(q, k, v, **case), results(q, k, v, **{**case, "backend": "chunked"}), torch.float64)
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@needs_native
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("beta", [None, 0.6, 0.95])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_the_number_of_threads_does_not_change_a_bit(heads: int, beta: float | None) -> None:
+    q, k, v = (torch.randn(1, heads, 3 * SEGMENT + 5, 24) for _ in range(3))
+    found = []
+    for count in (1, 2, 5):  # one head and several segments: threads share a sequence
+        torch.set_num_threads(count)
+        found.append(results(q, k, v, beta=beta, backend="native", return_state=True))
+    assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
+
+
+@needs_native
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_instruction_set_gives_the_same(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOMENTUM_ISA", variant)
+    native.cache_clear()
+    try:
+        found = native()
+        if isinstance(found, Missing):
+            pytest.skip(found.reason)
+        assert found.variant == variant
+        q, k, v = (torch.randn(2, 2, 90, 20, dtype=torch.float64) for _ in range(3))
+        for beta in (None, 0.6, 0.95):
+            wanted = results(q, k, v, beta=beta, backend="chunked")
+            assert_same(results(q, k, v, beta=beta, backend="native"), wanted, torch.float64)
+            narrow = [x.bfloat16() for x in (q, k, v)]
+            wanted = results(*narrow, beta=beta, backend="chunked")
+            assert_same(results(*narrow, beta=beta, backend="native"), wanted, torch.bfloat16)
+    finally:
+        native.cache_clear()
+
+
+@needs_native
+@pytest.mark.parametrize("beta", [None, 0.6])
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_one_token_at_a_time_gives_the_same_as_all_at_once(beta: float | None, dtype: torch.dtype) -> None:
+    q, k, v = (torch.randn(2, 3, 20, 19).to(dtype) for _ in range(3))
+    attend = linear_attention if beta is None else momentum_attention
+    options: dict[str, Any] = {"return_state": True} | ({} if beta is None else {"beta": beta})
+    whole, end = attend(q, k, v, **options)
+    state, steps = None, []
+    for i in range(20):
+        y, state = attend(*(x[:, :, i : i + 1] for x in (q, k, v)), state=state, backend="native", **options)
+        steps.append(y)
+    assert state is not None
+    assert_same([torch.cat(steps, 2), *state], [whole, *end], dtype)
+
+
+@needs_native
+def test_a_step_leaves_the_state_it_was_given_alone() -> None:
+    q, k, v = (torch.randn(1, 2, 1, 8) for _ in range(3))
+    _, state = momentum_attention(q, k, v, beta=0.5, return_state=True)
+    before = [x.clone() for x in state]
+    momentum_attention(q, k, v, beta=0.5, state=state, return_state=True, backend="native")
+    assert all(torch.equal(a, b) for a, b in zip(state, before, strict=True))
+
+
+@needs_native
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_the_operators_keep_the_rules_of_pytorch(lanes: int) -> None:
+    q, k, v = (torch.randn(1, 2, 40, 8, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    tables, found = constant_tables(0.3, 1.0, 40, None, torch.float64, carries_state=lanes == 2)
+    assert found == lanes
+    state = (torch.randn(1, 2, 2, 8, 8, dtype=torch.float64), torch.rand(1, 2, 8, dtype=torch.float64))
+    s, z = state if lanes == 2 else (None, None)
+    arguments = (q, k, v, s, z, *tables, None, None, lanes, True, True, 1e-6, lanes == 2)
+    torch.library.opcheck(torch.ops.momentum.causal.default, arguments)
+    m, s, z = (torch.randn(1, 2, 8, 8), torch.randn(1, 2, 8, 8), torch.rand(1, 2, 8))
+    one = [torch.randn(1, 2, 8) for _ in range(3)]
+    coefficients = (torch.tensor([0.3]).double(), torch.tensor([1.0]).double())
+    torch.library.opcheck(torch.ops.momentum.step.default, (*one, m, s, z, *coefficients, True, True, 1e-6))
+
+
+def test_without_the_library_native_says_how_to_get_it_and_auto_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = (torch.randn(1, 2, 20, 8) for _ in range(3))
+    monkeypatch.setenv("MOMENTUM_NATIVE", "/nowhere/_native.so")
+    native.cache_clear()
+    try:
+        with pytest.raises(ValueError, match=r"native.*cannot be used: not compiled: run `python -m"):
+            momentum_attention(q, k, v, beta=0.5, backend="native")
+        expected = momentum_attention(q, k, v, beta=0.5, backend="chunked")
+        assert torch.equal(momentum_attention(q, k, v, beta=0.5), expected)
+        first = backends()[0]
+        assert (first.name, first.available) == ("native", False)
+        assert "kernels.build" in first.reason
+    finally:
+        native.cache_clear()
+
+
+def test_a_file_that_is_no_library_is_said_to_be_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken.so").write_bytes(b"not a library")
+    monkeypatch.setenv("MOMENTUM_NATIVE", str(tmp_path / "broken.so"))
+    native.cache_clear()
+    try:
+        found = native()
+        assert isinstance(found, Missing)
+        assert "cannot be loaded" in found.reason
+    finally:
+        native.cache_clear()
+
+
+def test_no_compiler_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BuildError, match="no C\\+\\+ compiler found"):
+        build(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_sanitizers_find_nothing(tmp_path: Path) -> None:
+    """The fuzz again, on a library that watches every address and every undefined operation."""
+    try:
+        command = compiler()
+    except BuildError as error:
+        pytest.skip(str(error))
+    flags = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g")
+    library = build(tmp_path, extra=flags)
+    runtimes = [
+        subprocess.run([*command, f"-print-file-name=lib{name}.so"], capture_output=True, text=True).stdout.strip()
+        for name in ("asan", "ubsan")
+    ]
+    watched = {
+        **os.environ,
+        "LD_PRELOAD": ":".join(runtimes),
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "MOMENTUM_NATIVE": str(library),
+        "MOMENTUM_FUZZ": "150",
+    }
+    tests = ["-k", "layout or native_equals_chunked or threads or one_token", "-m", "not slow", "-p", "no:xdist"]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, *tests],
+        env=watched,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
+    assert " passed" in run.stdout

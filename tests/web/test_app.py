@@ -1,0 +1,175 @@
+"""The page over HTTP: what it answers, and what it refuses."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+import momentum_transformer.web
+from momentum_transformer.web.app import STATIC, Drawing, create_app
+from momentum_transformer.web.messages import MAX_BYTES, DrawRequest
+from momentum_transformer.web.studio import Studio
+
+from .fake import FakeModel, ask
+
+HOME = "http://127.0.0.1:8000"
+FOLDER = Path(momentum_transformer.web.__file__).parent / "static"
+
+
+@pytest.fixture
+def client() -> TestClient:
+    models = [FakeModel(shown=[bytes(range(16))]), FakeModel("bad", fail_at=2)]
+    return TestClient(create_app(Studio(models), host_names=("studio.example",)), base_url=HOME)
+
+
+def drawn(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_every_file_of_the_page_is_served_and_none_besides(client: TestClient) -> None:
+    assert {name for name, _ in STATIC.values()} == {path.name for path in FOLDER.iterdir()}
+    for path, (name, media_type) in STATIC.items():
+        answer = client.get(path)
+        assert answer.status_code == 200
+        assert answer.content == (FOLDER / name).read_bytes()
+        assert answer.headers["content-type"].startswith(media_type)
+
+
+def test_the_page_asks_for_nothing_from_elsewhere_and_holds_no_inline_code() -> None:
+    for path in FOLDER.iterdir():
+        text = path.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert "//" not in [word[:2] for word in text.split('"') if path.suffix == ".html"]
+        assert "http:" not in text
+        assert "https:" not in text
+        assert "style=" not in text
+        assert "innerHTML" not in text
+
+
+def test_models_are_described(client: TestClient) -> None:
+    described = client.get("/models").json()
+    assert [model["name"] for model in described["models"]] == ["fake", "bad"]
+    assert described["examples"] == {"ramps": [list(range(16))]}
+
+
+def test_a_drawing_is_a_stream_of_lines(client: TestClient) -> None:
+    answer = client.post("/draw", json=ask(given=[9, 9], seed=1))
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    events = drawn(answer.text)
+    assert [value for event in events for value in event["values"]] == [position + 1 for position in range(2, 16)]
+    assert events[-1]["done"] is True
+
+
+def test_a_model_that_fails_does_not_hurt_the_others_or_the_next_request(client: TestClient) -> None:
+    events = drawn(client.post("/draw", json=ask(models=[0, 1])).text)
+    assert [event["model"] for event in events if "error" in event] == [1]
+    assert sum(len(event["values"]) for event in events if event["model"] == 0) == 16
+    assert client.post("/draw", json=ask()).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"?", "the message is not JSON"),
+        (json.dumps(ask(temperature=9)).encode(), "temperature must be a number from 0.1 to 2.0, not 9"),
+        (b" " * (MAX_BYTES + 1), f"the message must be at most {MAX_BYTES} bytes long"),
+    ],
+)
+def test_a_bad_message_gets_its_reason(client: TestClient, body: bytes, reason: str) -> None:
+    answer = client.post("/draw", content=body, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()) == (400, {"error": reason})
+
+
+def test_a_message_of_another_type_is_refused(client: TestClient) -> None:
+    """So that a form of another site, which needs nobody's leave, cannot ask."""
+    answer = client.post("/draw", content=json.dumps(ask()), headers={"content-type": "text/plain"})
+    assert answer.status_code == 400
+
+
+def test_a_full_studio_answers_busy() -> None:
+    client = TestClient(create_app(Studio([FakeModel()], capacity=0)), base_url=HOME)
+    answer = client.post("/draw", json=ask())
+    assert answer.status_code == 503
+    assert answer.json()["error"].startswith("busy: 0 drawings")
+
+
+def test_a_viewer_that_takes_nothing_loses_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("momentum_transformer.web.app.STALL_SECONDS", 0.01)
+
+    async def scenario() -> None:
+        studio = Studio([FakeModel()], capacity=1)
+        request = DrawRequest("a", (0,), b"", 1.0, 0)
+
+        async def never(*_: Any) -> Any:
+            await asyncio.Event().wait()
+
+        async def take_the_start_only(message: Any) -> None:
+            if message["type"] == "http.response.body":
+                await never()
+
+        await asyncio.wait_for(Drawing(studio, request)({}, never, take_the_start_only), 10)
+        with studio.admit("b"):
+            pass
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/page.js",
+        "/../pyproject.toml",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "/etc/passwd",
+        "//etc/passwd",
+        "/models/../x",
+    ],
+)
+def test_no_path_leads_to_a_file(client: TestClient, path: str) -> None:
+    assert client.get(path).status_code == 404
+
+
+def test_drawing_needs_post(client: TestClient) -> None:
+    assert client.get("/draw").status_code == 405
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8000", "localhost:8000", "LOCALHOST", "[::1]:8000", "studio.example:80"])
+def test_own_names_are_answered(client: TestClient, host: str) -> None:
+    assert client.get("/models", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "", "[::1", "a b"]
+)
+def test_a_name_pointed_at_this_machine_is_refused(client: TestClient, host: str) -> None:
+    """DNS rebinding."""
+    for answer in (
+        client.get("/models", headers={"host": host}),
+        client.post("/draw", json=ask(), headers={"host": host}),
+    ):
+        assert answer.status_code == 421
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://127.0.0.1:9", "http://127.0.0.1", "http://[x", ""]
+)
+def test_another_site_is_refused(client: TestClient, origin: str) -> None:
+    assert client.post("/draw", json=ask(), headers={"origin": origin}).status_code == 403
+    assert client.get("/models", headers={"origin": origin}).status_code == 403
+
+
+def test_the_page_itself_is_let_in(client: TestClient) -> None:
+    assert client.post("/draw", json=ask(), headers={"origin": HOME}).status_code == 200
+
+
+def test_every_answer_is_confined(client: TestClient) -> None:
+    refused = client.get("/models", headers={"host": "evil.example"})
+    for answer in (client.get("/"), client.get("/nowhere"), client.post("/draw", json=ask()), refused):
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+        assert "unsafe" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "access-control-allow-origin" not in answer.headers

@@ -1,0 +1,149 @@
+"""The studio: viewers take turns, one drawing each; who leaves frees the worker."""
+
+import asyncio
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from momentum_transformer.web.messages import DrawRequest
+from momentum_transformer.web.models import Drawable, Picture, Step, describe
+from momentum_transformer.web.studio import BusyError, Studio
+
+from .fake import FakeModel
+
+
+def request(viewer: str, *models: int, given: bytes = b"", seed: int = 0) -> DrawRequest:
+    return DrawRequest(viewer, models, given, 1.0, seed)
+
+
+async def collect(studio: Studio, asked: DrawRequest) -> list[dict[str, Any]]:
+    return [event async for event in studio.events(asked)]
+
+
+def test_every_byte_comes_once_and_in_order_with_its_numbers() -> None:
+    studio = Studio([FakeModel()], slice_seconds=0.0)
+    events = asyncio.run(collect(studio, request("a", 0, given=b"\x05\x06\x07", seed=2)))
+    assert [value for event in events for value in event["values"]] == [position + 2 for position in range(3, 16)]
+    assert [event["done"] for event in events] == [False] * 12 + [True]
+    assert events[-1]["given_bits_per_dim"] == 1.0
+    assert events[-1]["drawn_bits_per_dim"] == 2.0
+    assert [event["state_bytes"] for event in events] == [100 * (position + 1) for position in range(3, 16)]
+    assert events[0]["values_per_second"] is None
+    assert events[-1]["values_per_second"] == pytest.approx(1e6)
+
+
+def test_a_slice_holds_as_many_bytes_as_fit() -> None:
+    whole = asyncio.run(collect(Studio([FakeModel()], slice_seconds=60.0), request("a", 0)))
+    assert [len(event["values"]) for event in whole] == [16]
+
+
+def test_viewers_take_turns_however_many_models_they_watch() -> None:
+    """Viewer b with one model draws byte after byte of viewer a's four."""
+    log: list[str] = []
+    models: list[Drawable] = [FakeModel(name, log=log) for name in ("a1", "a2", "a3", "a4", "b")]
+    studio = Studio(models, slice_seconds=0.0)
+
+    async def both() -> None:
+        await asyncio.gather(collect(studio, request("a", 0, 1, 2, 3)), collect(studio, request("b", 4)))
+
+    asyncio.run(both())
+    turns = [name[0] for name in log]
+    assert turns[:32] == ["a", "b"] * 16
+    assert [name for name in log if name != "b"][:8] == ["a1", "a2", "a3", "a4"] * 2
+
+
+def test_a_viewer_has_one_drawing_and_a_full_studio_says_so() -> None:
+    async def scenario() -> None:
+        studio = Studio([], capacity=2)
+        with ExitStack() as stack:
+            first = stack.enter_context(studio.admit("a"))
+            stack.enter_context(studio.admit("b"))
+            with pytest.raises(BusyError, match="busy: 2 drawings"), studio.admit("c"):
+                pass
+            with studio.admit("a") as second:
+                assert first.result() == "a newer drawing of this page took its place"
+                assert not second.done()
+        with studio.admit("c"), studio.admit("d"):
+            pass
+
+    asyncio.run(scenario())
+
+
+def test_a_replaced_drawing_leaves_the_place_to_the_newer_one() -> None:
+    async def scenario() -> None:
+        studio = Studio([], capacity=1)
+        old = studio.admit("a")
+        old.__enter__()
+        with studio.admit("a"):
+            old.__exit__(None, None, None)
+            with pytest.raises(BusyError), studio.admit("b"):
+                pass
+
+    asyncio.run(scenario())
+
+
+def test_closing_ends_every_drawing_and_takes_no_more() -> None:
+    async def scenario() -> None:
+        studio = Studio([])
+        with studio.admit("a") as ended:
+            studio.close()
+            assert ended.result() == "the server stops"
+            with pytest.raises(BusyError, match="the server stops"), studio.admit("b"):
+                pass
+
+    asyncio.run(scenario())
+
+
+def test_who_leaves_stops_the_work_within_one_byte() -> None:
+    model = FakeModel(picture=Picture(300, 300, 1), pause=0.001)
+    studio = Studio([model, FakeModel()], slice_seconds=3600.0)
+
+    async def leave() -> None:
+        drawing = asyncio.create_task(collect(studio, request("a", 0)))
+        while not model.log:
+            await asyncio.sleep(0.001)
+        drawing.cancel()
+        await asyncio.gather(drawing, return_exceptions=True)
+        events = await collect(studio, request("b", 1))  # is served, so the worker is free again
+        assert events[-1]["done"]
+        assert len(model.log) < model.picture.size
+
+    asyncio.run(leave())
+
+
+@pytest.mark.parametrize("fail_at", [0, 3])
+def test_a_model_that_raises_stops_alone(fail_at: int, caplog: pytest.LogCaptureFixture) -> None:
+    models = [FakeModel("good"), FakeModel("bad", fail_at=fail_at)]
+    events = asyncio.run(collect(Studio(models, slice_seconds=0.0), request("a", 0, 1)))
+    problems = [event["error"] for event in events if "error" in event]
+    assert problems == ["bad failed (ValueError); the server's terminal says more"]
+    assert sum(len(event["values"]) for event in events if event["model"] == 0) == 16
+    assert "made to fail" in caplog.text
+
+
+@pytest.mark.parametrize("value", [-1, 256])
+def test_a_model_that_draws_no_byte_is_an_error(value: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = FakeModel()
+    monkeypatch.setattr(model, "draw", lambda *_, **__: iter([Step(value, 1.0, 1, 1.0)]))
+    (event,) = asyncio.run(collect(Studio([model]), request("a", 0)))
+    assert "error" in event
+
+
+def test_a_model_that_stops_early_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = FakeModel()
+    monkeypatch.setattr(model, "draw", lambda *_, **__: iter([Step(1, 1.0, 1, 1.0)]))
+    assert "error" in asyncio.run(collect(Studio([model]), request("a", 0)))[-1]
+
+
+@pytest.mark.parametrize("bits", [float("inf"), float("nan")])
+def test_numbers_that_json_lacks_become_null(bits: float) -> None:
+    events = asyncio.run(collect(Studio([FakeModel(bits=bits)]), request("a", 0)))
+    assert events[-1]["drawn_bits_per_dim"] is None
+
+
+def test_the_description_takes_examples_from_the_first_model_that_has_them() -> None:
+    models = [FakeModel("a"), FakeModel("b", shown=[bytes(16)], momentum=(0.1, 0.6)), FakeModel("c", shown=[b"?"])]
+    described = describe(models)
+    assert described["examples"] == {"ramps": [[0] * 16]}
+    assert [model["momentum"] for model in described["models"]] == [None, (0.1, 0.6), None]
