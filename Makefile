@@ -31,6 +31,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.training --out results/training.json
 	$(BIN)/momentum bench --threads 2 --out results/bench.json --plot docs/results/bench.svg
 	$(BIN)/python -m benchmarks.generation --out results/generation.json
+	$(BIN)/python -m benchmarks.lra --out results/lra.json
 
 reproduce: setup
 	$(BIN)/momentum reproduce copy

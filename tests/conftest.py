@@ -4,10 +4,12 @@ Not in the front doors (attention, softmax, connection, adaptive): there, wrong 
 """
 
 import os
+from collections.abc import Iterator
 
 # Some virtual machines announce AMX and then refuse its instructions, and bfloat16 layers die with them.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
+import pytest
 import torch
 from jaxtyping import install_import_hook
 
@@ -19,9 +21,18 @@ EQUATIONS = (
     "lsh",
     "masking",
     "quadratic",
+    "random_features",
     "recurrent",
 )
 if os.environ.get("MOMENTUM_CHECK_SHAPES", "1") == "1":
     install_import_hook([f"momentum_transformer.ops.{name}" for name in EQUATIONS], "beartype.beartype")
 
 torch.set_num_threads(1)  # pytest-xdist runs one worker a core
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Encoded data goes where the tests go, never into the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MOMENTUM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield

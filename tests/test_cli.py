@@ -30,7 +30,7 @@ def test_train_evaluate_and_report_in_one_go(tmp_path: Path, capsys: pytest.Capt
 def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("list") == 0
     shown = capsys.readouterr().out
-    assert all(word in shown for word in ("copy", "softmax", "paper", "copy-weighting"))
+    assert all(word in shown for word in ("copy", "softmax", "paper", "copy-weighting", "lra-listops", "lra-released"))
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,11 @@ def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
             "momentum: unknown setting 'model.bta'; did you mean 'model.beta'?",
         ),
         (["train", "copy", "--set", "model.beta=1.5", "--scale", "tiny"], "momentum: beta must be in [0, 1), not 1.5"),
+        (
+            ["train", "lra-listops", "--fidelity", "realeased"],
+            "momentum: fidelity must be one of 'paper', 'released', not 'realeased'",
+        ),
+        (["train", "lra-text", "--data-dir", "nowhere"], "momentum: aclImdb is not in nowhere: put aclImdb_v1.tar.gz"),
         (["evaluate", "nowhere"], "momentum: nowhere is not a run directory: it has no config.json"),
         (["report", "nowhere"], "momentum: there is no nowhere"),
         (["serve", "nowhere", "--port", "0"], "momentum: there is no nowhere"),
@@ -79,6 +84,14 @@ def test_reproduce_runs_a_study_and_keeps_what_is_finished(tmp_path: Path, capfd
     assert first.strip().endswith(str(tmp_path / "report" / "index.html"))
     assert run(*words) == 0
     assert capfd.readouterr().out.count("finished already") == 6
+
+
+def test_fidelity_is_a_setting_with_a_flag_of_its_own(tmp_path: Path) -> None:
+    words = ["train", "lra-listops", "--model", "linear", "--scale", "tiny", "--runs", str(tmp_path)]
+    assert run(*words, "--fidelity", "released") == 0
+    assert run(*words, "--fidelity", "paper") == 0
+    found = sorted(path.name for path in (tmp_path / "lra-listops" / "linear").iterdir())
+    assert found == ["tiny-seed0", "tiny-seed0,fidelity=released"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Draw the figures of docs/derivations.md: python docs/figures/draw.py"""
+"""Draw the figures of docs/derivations.md and docs/experiments.md: python docs/figures/draw.py"""
 
 from pathlib import Path
 
@@ -9,6 +9,8 @@ import matplotlib.pyplot as plt
 import torch
 
 from momentum_transformer import optimal_momentum
+from momentum_transformer.data.pathfinder_generator import contact_sheet, generate
+from momentum_transformer.data.png import write_grey_png
 from momentum_transformer.ops.geometric import geometric_sums
 from momentum_transformer.ops.heavy_ball import heavy_ball_step
 
@@ -83,7 +85,15 @@ def theorem() -> None:
     save(figure, "theorem.svg")
 
 
+def pathfinder() -> None:
+    """Pictures of our own, at double size: ends of two paths above the bar, of one path below."""
+    images, labels = generate(120, seed=0, workers=1)
+    sheet = contact_sheet(images, labels, columns=16)
+    (HERE / "pathfinder.png").write_bytes(write_grey_png(sheet.repeat(2, 0).repeat(2, 1)))
+
+
 if __name__ == "__main__":
     matplotlib.rcParams["svg.hashsalt"] = "momentum-transformer"
     weights()
     theorem()
+    pathfinder()

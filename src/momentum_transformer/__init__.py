@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .layers.linformer import LinformerAttention
     from .layers.mixers import LinearAttention, MomentumAttention, SoftmaxAttention
+    from .layers.performer import PerformerAttention
     from .layers.reformer import ReformerAttention
     from .layers.residual import AdaptiveMomentumResidual, MomentumResidual, PlainResidual
     from .models.encoder import Encoder
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 
 # where each name lives; loaded at first use, so that `momentum --help` need not wait for torch
 _HOMES = {
+    ".layers.linformer": ("LinformerAttention",),
     ".layers.mixers": ("LinearAttention", "MomentumAttention", "SoftmaxAttention"),
+    ".layers.performer": ("PerformerAttention",),
     ".layers.reformer": ("ReformerAttention",),
     ".layers.residual": ("AdaptiveMomentumResidual", "MomentumResidual", "PlainResidual"),
     ".models.encoder": ("Encoder",),
@@ -39,9 +43,11 @@ __all__ = [
     "AdaptiveMomentumResidual",
     "Encoder",
     "LinearAttention",
+    "LinformerAttention",
     "MomentumAttention",
     "MomentumResidual",
     "MomentumState",
+    "PerformerAttention",
     "PlainResidual",
     "ReformerAttention",
     "SoftmaxAttention",

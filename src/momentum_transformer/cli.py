@@ -36,6 +36,8 @@ class Train:
     """Decides initial weights, data and dropout."""
     settings: Settings = ()
     """Change one value of the configuration; may be repeated."""
+    fidelity: str = "paper"
+    """Long Range Arena: paper (its equations, true masks) or released (what the authors' code does)."""
     runs: Path = Path("runs")
     """Where run directories go."""
     out: Path | None = None
@@ -109,6 +111,8 @@ class Reproduce:
     """How many runs at a time; they share the cores."""
     settings: Settings = ()
     """Change one value of every run's configuration; may be repeated."""
+    fidelity: str = "paper"
+    """Long Range Arena: paper (its equations, true masks) or released (what the authors' code does)."""
     runs: Path = Path("runs")
     """Where run directories go; what is finished there is kept."""
     report: Path = Path("report")

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from . import cli
 from .bench.shapes import BenchError
@@ -44,21 +44,22 @@ def run_command(command: Any) -> int:
 
 @run_command.register
 def _(command: cli.List) -> int:
-    table = Table("experiment", "what", "models", *(f"{scale}: one model takes" for scale in SCALES))
+    times = (f"{scale}: one model takes" for scale in SCALES)
+    table = Table(Column("experiment", no_wrap=True), "what", "models", *times)
     for experiment in EXPERIMENTS.values():
-        times = (experiment.minutes[scale] for scale in SCALES)
-        table.add_row(experiment.name, experiment.title, "\n".join(experiment.models), *times)
+        minutes = (experiment.minutes[scale] for scale in SCALES)
+        table.add_row(experiment.name, experiment.title, "\n".join(experiment.models), *minutes)
     CONSOLE.print(table)
-    table = Table("momentum reproduce …", "what", "runs per seed")
+    table = Table(Column("momentum reproduce …", no_wrap=True), "what", "runs per seed")
     for study in REPRODUCTIONS.values():
-        table.add_row(study.name, study.title, str(len(study.variants)))
+        table.add_row(study.name, study.title, str(len(study.variants) * len(study.experiments)))
     CONSOLE.print(table)
     return 0
 
 
 @run_command.register
 def _(command: cli.Train) -> int:
-    request = Request(command.experiment, command.model, command.scale, command.seed, tuple(command.settings))
+    request = Request(command.experiment, command.model, command.scale, command.seed, _settings(command))
     out = command.out or request.directory(command.runs)
     if find_spec("tensorboard") is None:
         CONSOLE.print("tensorboard is not installed: metrics go to metrics.jsonl only")
@@ -70,6 +71,12 @@ def _(command: cli.Train) -> int:
     words += [] if command.data_dir is None else ["--data-dir", str(command.data_dir)]
     CONSOLE.print(f"interrupted; everything is saved. Carry on with: {' '.join(words)} --resume", soft_wrap=True)
     return 130
+
+
+def _settings(command: cli.Train | cli.Reproduce) -> tuple[str, ...]:
+    """--fidelity is a setting with a flag of its own."""
+    fidelity = () if command.fidelity == "paper" else (f"fidelity={command.fidelity}",)
+    return (*command.settings, *fidelity)
 
 
 @run_command.register
@@ -113,7 +120,7 @@ def _(command: cli.Reproduce) -> int:
         seeds=command.seeds,
         out=command.runs,
         jobs=command.jobs,
-        settings=command.settings,
+        settings=_settings(command),
         data_dir=command.data_dir,
     )
     if not whole:

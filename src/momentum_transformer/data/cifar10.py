@@ -29,7 +29,7 @@ Batch = tuple[np.ndarray, np.ndarray]
 
 def load_cifar10(root: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Training images (n, 32, 32, 3) and labels (n,), then those of the test set, as bytes."""
-    source = find_cifar10(root) or _download(root)
+    source = cifar10_source(root)
     batches = dict(_batches(source))
     test = batches.pop("test_batch", None)
     if test is None or not batches:
@@ -37,6 +37,11 @@ def load_cifar10(root: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nda
         raise DataError(f"{source} has no {missing}; CIFAR-10 is data_batch_1 to data_batch_5 and test_batch")
     train = [batches[name] for name in sorted(batches)]
     return np.concatenate([x for x, _ in train]), np.concatenate([y for _, y in train]), *test
+
+
+def cifar10_source(root: Path) -> Path:
+    """The folder of batches or the archive that will be read; downloaded where there is neither."""
+    return find_cifar10(root) or _download(root)
 
 
 def find_cifar10(root: Path) -> Path | None:

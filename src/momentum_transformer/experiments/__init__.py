@@ -3,10 +3,12 @@
 from .copy import COPY
 from .copy import STUDIES as COPY_STUDIES
 from .experiment import Experiment, Study
+from .lra import LRA
+from .lra import STUDIES as LRA_STUDIES
 from .pictures import PICTURES
 from .pictures import STUDIES as PICTURE_STUDIES
 
-EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (COPY, *PICTURES)}
-REPRODUCTIONS: dict[str, Study] = {study.name: study for study in (*COPY_STUDIES, *PICTURE_STUDIES)}
+EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (COPY, *PICTURES, *LRA)}
+REPRODUCTIONS: dict[str, Study] = {study.name: study for study in (*COPY_STUDIES, *PICTURE_STUDIES, *LRA_STUDIES)}
 
 __all__ = ["EXPERIMENTS", "REPRODUCTIONS", "Experiment", "Study"]

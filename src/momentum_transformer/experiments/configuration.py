@@ -65,7 +65,7 @@ def override(config: T, settings: Sequence[str]) -> T:
             place = place[group]
             if i == len(groups) - 1 and last not in place:
                 raise nearest("setting", path, _paths(to_json(config)))
-        if not groups:
+        if not groups and (last not in place or isinstance(place[last], dict)):
             raise nearest("setting", path, _paths(to_json(config)))
         place[last] = value
     return from_json(type(config), values)

@@ -35,9 +35,14 @@ class Variant:
 
 @dataclass(frozen=True)
 class Study:
-    """What `momentum reproduce` runs: variants of one experiment, each with several seeds."""
+    """What `momentum reproduce` runs: variants of one or more experiments, each with several seeds."""
 
     name: str
     title: str
     experiment: str
     variants: tuple[Variant, ...]
+    others: tuple[str, ...] = ()  # experiments of which the same variants are run
+
+    @property
+    def experiments(self) -> tuple[str, ...]:
+        return (self.experiment, *self.others)

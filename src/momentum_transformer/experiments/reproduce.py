@@ -1,27 +1,30 @@
-"""Run every variant of a study, in as many processes as asked; what is finished already is kept."""
+"""Run every variant of a study, here or in as many processes as asked; what is finished already is kept."""
 
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
 from ..data.folder import data_root
 from ..training.run_directory import RunDirectory
 from . import EXPERIMENTS
 from .experiment import Study
-from .runs import Request
+from .runs import Request, run_training
 
 
 def requests(study: Study, scale: str, seeds: int) -> list[Request]:
     """Seed by seed, so that an early stop leaves whole comparisons."""
     return [
-        Request(study.experiment, variant.model, scale, seed, variant.settings)
+        Request(experiment, variant.model, scale, seed, variant.settings)
         for seed in range(seeds)
+        for experiment in study.experiments
         for variant in study.variants
     ]
 
@@ -50,9 +53,14 @@ def run_study(
             console.print(f"finished already: {run.path}", highlight=False)
         else:
             todo.append((request, run))
-    if todo:  # missing data is downloaded once, or missed once
-        request = todo[0][0]
-        EXPERIMENTS[study.experiment].task(request.config, request.seed, data_root(data_dir)).prepare()
+    first = {request.experiment: request for request, _ in reversed(todo)}
+    for name, request in first.items():  # missing data is downloaded once, or missed once
+        EXPERIMENTS[name].task(request.config, request.seed, data_root(data_dir)).prepare()
+    if jobs == 1:  # in this process: starting another one takes longer than a tiny run
+        with _threads(1 if scale == "tiny" else None):
+            return all(
+                run_training(request, run.path, resume=run.last.exists(), data_dir=data_dir) for request, run in todo
+            )
     stop = threading.Event()
 
     def start(item: tuple[Request, RunDirectory]) -> bool:
@@ -74,6 +82,17 @@ def _command(request: Request, run: RunDirectory, out: Path, data_dir: Path | No
     for setting in request.settings:
         words += ["--set", setting]
     return [*words, "--resume"] if run.last.exists() else words
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """So many threads for a while: two that wait for each other make a tiny model slow on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _environment(jobs: int) -> dict[str, str]:

@@ -32,3 +32,8 @@ def elu_plus_one(x: Tensor) -> Tensor:
     Written with exp rather than expm1, so that strongly negative inputs keep their relative precision.
     """
     return _EluPlusOne.apply(x)
+
+
+def length_scaled(x: Tensor) -> Tensor:
+    """φ(x)/n^¼, n tokens at once: what the authors' code for Long Range Arena has in place of a denominator."""
+    return elu_plus_one(x) / x.shape[-2] ** 0.25

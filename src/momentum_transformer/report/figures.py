@@ -12,12 +12,20 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..experiments.models import MODELS
+from ..experiments.models import ALL_MODELS
 from .groups import Group
 
-COLOURS = dict(zip(MODELS, ("#000000", "#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00"), strict=True))
-DASHES = dict(zip(MODELS, ("-", (0, (1, 1)), "--", "-.", (0, (4, 1, 1, 1, 1, 1)), (0, (6, 1))), strict=True))
-MARKERS = dict(zip(MODELS, ("o", "v", "s", "^", "D", "P"), strict=True))
+_STYLES: dict[str, tuple[str, Any, str]] = {
+    "softmax": ("#000000", "-", "o"),
+    "reformer": ("#E69F00", (0, (1, 1)), "v"),
+    "performer": ("#56B4E9", (0, (3, 1, 1, 1)), "<"),
+    "linformer": ("#8C6D31", (0, (2, 2)), ">"),
+    "linear": ("#0072B2", "--", "s"),
+    "momentum": ("#009E73", "-.", "^"),
+    "momentum-connection": ("#CC79A7", (0, (4, 1, 1, 1, 1, 1)), "D"),
+    "adaptive-momentum": ("#D55E00", (0, (6, 1)), "P"),
+}
+COLOURS, DASHES, MARKERS = ({model: _STYLES[model][i] for model in ALL_MODELS} for i in range(3))
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,

@@ -9,6 +9,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 from .collect import Run, collect
+from .efficiency import efficiency_sections
 from .figures import svg
 from .section import Section
 from .sections import make_sections
@@ -32,7 +33,7 @@ nav a { margin-right: 1.2rem; }
 def write_report(paths: list[Path], out: Path) -> tuple[Path, list[str]]:
     """Write the page and its parts into `out`; returns the page and a line for each run that was left out."""
     runs, left_out = collect(paths)
-    sections = make_sections(runs)
+    sections = [*make_sections(runs), *efficiency_sections(paths)]
     out.mkdir(parents=True, exist_ok=True)
     drawn = []
     for section in sections:
@@ -49,8 +50,9 @@ def write_report(paths: list[Path], out: Path) -> tuple[Path, list[str]]:
 
 
 def markdown(section: Section) -> str:
-    """The section's table and findings."""
-    return section.table.markdown() + "\n" + "".join(f"- {finding}\n" for finding in section.findings)
+    """The section's tables and findings."""
+    tables = "\n".join(table.markdown() for table in (section.table, *section.more))
+    return tables + "\n" + "".join(f"- {finding}\n" for finding in section.findings)
 
 
 def _page(sections: Sequence[Section], drawn: Sequence[str], runs: Sequence[Run], left_out: Sequence[str]) -> str:
@@ -72,9 +74,10 @@ def _page(sections: Sequence[Section], drawn: Sequence[str], runs: Sequence[Run]
 def _section(section: Section, figure: str) -> str:
     findings = "".join(f"<li>{html.escape(finding)}</li>" for finding in section.findings)
     title = html.escape(section.title)
+    tables = "".join(table.html() for table in (section.table, *section.more))
     return (
         f'<section id="{section.name}"><h2>{title}</h2><p>{html.escape(section.intro)}</p>'
-        f'<figure aria-label="{title}">{figure}</figure>{section.table.html()}'
+        f'<figure aria-label="{title}">{figure}</figure>{tables}'
         f"{_gallery(section)}<h3>What held</h3><ul>{findings}</ul></section>"
     )
 

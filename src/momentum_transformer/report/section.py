@@ -18,6 +18,7 @@ class Section:
     table: Table
     findings: tuple[str, ...]
     gallery: tuple[tuple[str, Path], ...] = ()  # (label, PNG)
+    more: tuple[Table, ...] = ()
 
 
 def separated(better: np.ndarray, worse: np.ndarray) -> str:

@@ -8,6 +8,7 @@ from ..experiments.picture_scales import SHAPES
 from . import figures
 from .collect import Run
 from .groups import Group, groups, scales
+from .lra import lra_sections
 from .pictures import picture_section
 from .section import Section, separated
 from .tables import Table, spread
@@ -25,6 +26,9 @@ def make_sections(runs: Sequence[Run]) -> list[Section]:
     sections = []
     for scale in scales(runs):
         for study in REPRODUCTIONS.values():
+            if study.others:
+                sections += lra_sections(study, scale, runs)
+                continue
             found = groups(study, scale, runs)
             section = makers[study.name](found, scale, study.title) if found else None
             if section is not None:

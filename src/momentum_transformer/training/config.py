@@ -12,13 +12,17 @@ class TrainConfig:
     optimizer: Literal["radam", "adam", "adamw"] = "radam"
     learning_rate: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
     weight_decay: float = 0.01
     clip: Literal["tensor", "global", "none"] = "tensor"
     clip_norm: float = 1.0
-    schedule: Literal["constant", "drop"] = "constant"
+    schedule: Literal["constant", "drop", "one-cycle"] = "constant"
     drop_at: float = 0.3
     drop_factor: float = 0.1
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    warmup: float = 0.1  # one-cycle: the share of steps in which the rate rises
+    cycle_beta1: bool = False  # one-cycle: β₁ falls from 0.95 to 0.85 while the rate rises, and comes back
+    select: Literal["loss", "accuracy"] = "loss"  # which metric of validation decides what the best checkpoint is
+    precision: Literal["float32", "bfloat16", "float16", "mixed"] = "float32"  # mixed: float16 on a GPU only
     compile: bool = False
     log_every: int = 10
     evaluate_every: int = 100
@@ -29,6 +33,8 @@ class TrainConfig:
         for name in whole:
             if getattr(self, name) < 1:
                 raise ValueError(f"train.{name} must be 1 or more, not {getattr(self, name)}")
-        for name in ("learning_rate", "clip_norm"):
+        for name in ("learning_rate", "clip_norm", "epsilon"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"train.{name} must be positive, not {getattr(self, name)}")
+        if self.schedule == "one-cycle" and not 0 <= self.warmup < 1:
+            raise ValueError(f"train.warmup is a share of the steps, in [0, 1), not {self.warmup}")

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from .checkpoint import load_model, load_optimizer, save_checkpoint
 from .config import TrainConfig
 from .distributed import World
-from .optimizers import clip_gradients, learning_rate, make_optimizer
+from .optimizers import betas, clip_gradients, learning_rate, make_optimizer
 from .progress import Progress
 from .recorder import Recorder
 from .run_directory import RunDirectory
@@ -35,7 +35,7 @@ class Counters:
 
     step: int = 0
     seconds: float = 0.0  # spent in training steps, evaluation and saving left out
-    best_loss: float = math.inf
+    best_score: float = math.inf  # of the validation data; lower is better
     best_step: int = 0
 
 
@@ -51,7 +51,7 @@ def train(
         load_optimizer(run.last, optimizer)
         if world.leads:
             run.forget_metrics_after(counters.step)
-    scaler = torch.amp.GradScaler(world.device.type, enabled=config.precision == "float16")
+    scaler = torch.amp.GradScaler(world.device.type, enabled=_precision(config, world) == "float16")
     wrapped = world.wrap(model)
     if config.compile:
         wrapped = torch.compile(wrapped)  # type: ignore[assignment]
@@ -119,7 +119,7 @@ def _step(
     """One optimizer step on one global batch; returns this process's part of the mean loss."""
     torch.manual_seed(_mix(seed, step, world.rank))
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate(step, config)
+        group["lr"], group["betas"] = learning_rate(step, config), betas(step, config)
     shards = world.size * config.accumulate
     batches = [task.batch(step, world.rank * config.accumulate + i, shards) for i in range(config.accumulate)]
     count = world.sum(torch.stack([task.count(batch).to(world.device, torch.float32) for batch in batches]).sum())
@@ -176,9 +176,10 @@ def _evaluate(
     metrics = evaluate(task, model, config, world, batches)
     recorder.write("validation", counters.step, {**metrics, "seconds": counters.seconds})
     progress.validated(counters.step, metrics)
-    if not metrics["loss"] < counters.best_loss:
+    score = metrics["loss"] if config.select == "loss" else -metrics[config.select]
+    if not score < counters.best_score:
         return False
-    counters.best_loss, counters.best_step = metrics["loss"], counters.step
+    counters.best_score, counters.best_step = score, counters.step
     return True
 
 
@@ -193,9 +194,16 @@ def _refuse_nan(losses: list[float], before: int, run: RunDirectory) -> None:
 
 
 def _autocast(config: TrainConfig, world: World) -> AbstractContextManager[Any]:
-    if config.precision == "float32":
+    precision = _precision(config, world)
+    if precision == "float32":
         return nullcontext()
-    return torch.autocast(world.device.type, getattr(torch, config.precision))
+    return torch.autocast(world.device.type, getattr(torch, precision))
+
+
+def _precision(config: TrainConfig, world: World) -> str:
+    if config.precision != "mixed":
+        return config.precision
+    return "float16" if world.device.type == "cuda" else "float32"
 
 
 def _last_sync_only(model: nn.Module, last: bool) -> AbstractContextManager[Any]:

@@ -7,18 +7,20 @@ from torch import Tensor, nn
 
 from .config import TrainConfig
 
+CYCLE_START = 1 / 25
+CYCLE_BETA1 = (0.95, 0.85)
+
 
 def make_optimizer(parameters: Iterable[nn.Parameter], config: TrainConfig) -> torch.optim.Optimizer:
     """RAdam and AdamW with decoupled weight decay, or Adam."""
     parameters = list(parameters)
-    rate, betas, decay = config.learning_rate, config.betas, config.weight_decay
+    rate, betas, eps, decay = config.learning_rate, config.betas, config.epsilon, config.weight_decay
     if config.optimizer == "radam":
         return torch.optim.RAdam(
-            parameters, lr=rate, betas=betas, weight_decay=decay, decoupled_weight_decay=True, foreach=True
+            parameters, lr=rate, betas=betas, eps=eps, weight_decay=decay, decoupled_weight_decay=True, foreach=True
         )
-    if config.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, lr=rate, betas=betas, weight_decay=decay, foreach=True)
-    return torch.optim.Adam(parameters, lr=rate, betas=betas, weight_decay=decay, foreach=True)
+    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+    return kind(parameters, lr=rate, betas=betas, eps=eps, weight_decay=decay, foreach=True)
 
 
 @torch.no_grad()
@@ -38,4 +40,31 @@ def learning_rate(step: int, config: TrainConfig) -> float:
     """The rate for the step that comes after `step` steps."""
     if config.schedule == "drop" and step >= round(config.drop_at * config.steps):
         return config.learning_rate * config.drop_factor
+    if config.schedule == "one-cycle":  # from 1/25 of the rate to all of it, and down to 1/250,000
+        lowest = CYCLE_START * (1e-4 if _past_peak(step, config) else 1)
+        return config.learning_rate * (lowest + (1 - lowest) * _height(step, config))
     return config.learning_rate
+
+
+def betas(step: int, config: TrainConfig) -> tuple[float, float]:
+    """The optimizer's β₁ and β₂ for the step that comes after `step` steps."""
+    if config.schedule != "one-cycle" or not config.cycle_beta1:
+        return config.betas
+    high, low = CYCLE_BETA1
+    return high + (low - high) * _height(step, config), config.betas[1]
+
+
+def _height(step: int, config: TrainConfig) -> float:
+    """Of a one-cycle schedule with straight flanks: 0 at both ends, 1 at the peak."""
+    peak, end = _peak(config), config.steps - 1
+    if _past_peak(step, config):
+        return 1 - min(1.0, (step - peak) / (end - peak)) if end > peak else 0.0
+    return step / peak if peak > 0 else 1.0
+
+
+def _peak(config: TrainConfig) -> float:
+    return max(config.warmup * config.steps - 1, 0.0)
+
+
+def _past_peak(step: int, config: TrainConfig) -> bool:
+    return step > _peak(config)

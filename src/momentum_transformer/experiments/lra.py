@@ -1,0 +1,198 @@
+"""Long Range Arena: five tasks and Table 4, by the paper's equations or as the authors' released code has it."""
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 (the field's name for it)
+from torch import Tensor, nn
+
+from ..data.folder import data_root
+from ..data.grey_images import load_grey_images
+from ..data.listops import load_listops
+from ..data.order import batch_rows
+from ..data.pathfinder import load_pathfinder
+from ..data.retrieval import load_retrieval
+from ..data.sequences import Sequences, Splits
+from ..data.text import load_text
+from ..models.classifier import BagOfTokens, PairClassifier, SequenceClassifier
+from ..training.task import Score
+from .experiment import Experiment, Study, Variant
+from .lra_scales import LRA_MODELS, TASKS, LraConfig, lra_config
+
+EVALUATION_TOKENS = 65_536  # of a batch: without gradients it may be larger than in training
+
+
+class Part(NamedTuple):
+    """Sequences of like lengths."""
+
+    inputs: tuple[Tensor | None, ...]  # tokens (b, n) and mask (b, n), of one sequence or of a pair
+    labels: Tensor  # (b,)
+
+
+class LraTask:
+    """A classifier and one task. Data is loaded when it is needed."""
+
+    def __init__(self, name: str, config: LraConfig, seed: int, data_dir: Path | None = None) -> None:
+        self.name, self.config, self.seed = name, config, seed
+        self.data_dir = data_root(data_dir)
+        facts, length = TASKS[name], config.data.positions
+        torch.manual_seed(seed)
+        self.model: nn.Module
+        if config.classifier == "bag-of-tokens":
+            self.model = BagOfTokens(facts.vocabulary, facts.classes, pair=facts.pair)
+            return
+        kind = PairClassifier if facts.pair else SequenceClassifier
+        self.model = kind(
+            facts.vocabulary,
+            facts.classes,
+            config.model.encoder(causal=False, length=length),
+            length=length,
+            dropout=config.model.dropout,
+            pool="positions" if config.protocol.padded else "tokens",
+        )
+
+    @cached_property
+    def splits(self) -> Splits:
+        return load_splits(self.name, self.config, self.data_dir)
+
+    def prepare(self) -> dict[str, Any]:
+        parts = vars(self.splits)
+        counts = {name: len(part[0]) for name, part in parts.items()}
+        majority, _ = Counter(self.splits.train[0].labels.tolist()).most_common(1)[0]
+        return {
+            "directory": str(self.data_dir.resolve()),
+            "examples": counts,
+            "official": dict(zip(parts, TASKS[self.name].official, strict=True)),
+            "longest": max(int(sequences.lengths.max()) for part in parts.values() for sequences in part),
+            "majority": float((self.splits.test[0].labels == majority).mean()),  # accuracy of always guessing it
+        }
+
+    def batch(self, step: int, shard: int, shards: int) -> list[Part]:
+        train = self.splits.train
+        rows = batch_rows(step, batch_size=self.config.train.batch_size, count=len(train[0]), seed=self.seed)
+        return self._parts(train, rows.numpy()[shard::shards], self.config.data.buckets)
+
+    def validation(self, step: int, shard: int, shards: int) -> Iterator[list[Part]]:
+        """The same examples at every evaluation."""
+        return self._all(self.splits.validation, shard, shards)
+
+    def test(self, shard: int, shards: int) -> Iterator[list[Part]]:
+        return self._all(self.splits.test, shard, shards)
+
+    def count(self, batch: list[Part]) -> Tensor:
+        return torch.tensor(sum(len(part.labels) for part in batch))
+
+    def score(self, model: nn.Module, batch: list[Part]) -> Score:
+        device = next(model.parameters()).device
+        losses, hits = [], []
+        for part in batch:
+            inputs = (None if x is None else x.to(device, non_blocking=True) for x in part.inputs)
+            labels = part.labels.to(device, non_blocking=True)
+            logits = model(*inputs).float()
+            losses.append(F.cross_entropy(logits, labels, reduction="sum"))
+            hits.append((logits.argmax(-1) == labels).sum())
+        count = torch.tensor(sum(len(part.labels) for part in batch), device=device)
+        return Score(torch.stack(losses).sum(), count, {"accuracy": torch.stack(hits).sum()})
+
+    def tokens_per_step(self) -> int:
+        return round(self.config.train.batch_size * sum(float(part.lengths.mean()) for part in self.splits.train))
+
+    def _all(self, part: tuple[Sequences, ...], shard: int, shards: int) -> Iterator[list[Part]]:
+        """Every example once, those of like lengths together."""
+        lengths = np.max([sequences.lengths for sequences in part], axis=0)
+        order = np.argsort(lengths, kind="stable")[shard::shards]
+        while len(order):
+            width = self.config.data.positions if self.config.protocol.padded else int(lengths[order[-1]])
+            size = max(1, EVALUATION_TOKENS // (width * len(part)))
+            yield self._parts(part, order[-size:], 1)
+            order = order[:-size]
+
+    def _parts(self, part: tuple[Sequences, ...], rows: np.ndarray, buckets: int) -> list[Part]:
+        longest = np.max([sequences.lengths[rows] for sequences in part], axis=0)
+        rows = rows[np.argsort(longest, kind="stable")]
+        groups = [group for group in np.array_split(rows, buckets) if len(group)]
+        return [self._part(part, group) for group in groups]
+
+    def _part(self, part: tuple[Sequences, ...], rows: np.ndarray) -> Part:
+        protocol = self.config.protocol
+        inputs: list[Tensor | None] = []
+        for sequences in part:
+            tokens = torch.from_numpy(sequences.rows(rows, self.config.data.positions if protocol.padded else None))
+            real = torch.arange(tokens.shape[1]) < torch.from_numpy(sequences.lengths[rows])[:, None]
+            mask = tokens != 0 if protocol.mask_zeros else real
+            inputs += [tokens, None if bool(mask.all()) else mask]
+        return Part(tuple(inputs), torch.from_numpy(part[0].labels[rows]))
+
+
+def load_splits(name: str, config: LraConfig, root: Path) -> Splits:
+    """The data of a task, cut to the lengths and numbers of examples that are asked for."""
+    data = config.data
+    match name:
+        case "lra-listops":
+            sizes = zip((data.train, data.validation, data.test), TASKS[name].official, strict=True)
+            train, validation, test = (asked or whole for asked, whole in sizes)
+            return load_listops(root, lengths=(data.shortest, data.length), sizes=(train, validation, test))
+        case "lra-text":
+            splits = load_text(root, validate_on_test=config.protocol.validate_on_test)
+        case "lra-retrieval":
+            splits = load_retrieval(root)
+        case "lra-image":
+            splits = load_grey_images(root)
+        case _:
+            splits = load_pathfinder(root, difficulty=data.difficulty, count=data.examples, generated=data.generated)
+    sizes_asked = (data.train, data.validation, data.test)
+    return Splits(
+        *(
+            tuple(_first(sequences, asked).cut(data.length) for sequences in part)
+            for part, asked in zip(vars(splits).values(), sizes_asked, strict=True)
+        )
+    )
+
+
+def _first(sequences: Sequences, asked: int) -> Sequences:
+    """So many examples, spread over all of them: files may be in the order of their labels."""
+    if not 0 < asked < len(sequences):
+        return sequences
+    return sequences.take(np.linspace(0, len(sequences) - 1, asked).round().astype(int))
+
+
+TIMES = {
+    "lra-listops": ("4 minutes", "a day"),
+    "lra-text": ("4 minutes", "weeks; a GPU is better"),
+    "lra-retrieval": ("4 minutes", "weeks; a GPU is better"),
+    "lra-image": ("5 minutes", "weeks; a GPU is better"),
+    "lra-pathfinder": ("5 minutes", "weeks; a GPU is better"),
+}
+LRA = tuple(
+    Experiment(
+        name=name,
+        title=f"Long Range Arena: {facts.title} (Table 4)",
+        models=LRA_MODELS,
+        minutes={"tiny": "seconds", "small": TIMES[name][0], "paper": TIMES[name][1]},
+        config=partial(lra_config, name),
+        task=partial(LraTask, name),
+    )
+    for name, facts in TASKS.items()
+)
+_FIRST, *_OTHERS = TASKS
+STUDIES = (
+    Study(
+        "lra",
+        "Long Range Arena (Table 4)",
+        _FIRST,
+        tuple(Variant(model) for model in LRA_MODELS),
+        tuple(_OTHERS),
+    ),
+    Study(
+        "lra-released",
+        "Long Range Arena (Table 4), as the released code has it",
+        _FIRST,
+        tuple(Variant(model, ("fidelity=released",)) for model in LRA_MODELS),
+        tuple(_OTHERS),
+    ),
+)

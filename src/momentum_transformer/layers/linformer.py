@@ -1,0 +1,58 @@
+"""Linformer as a mixer: softmax attention over a fixed number of learned mixtures of all keys and values."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..ops.checks import check_mask, check_qkv
+from ..ops.softmax import softmax_attention
+from .mixers import Situation
+
+
+@dataclass(frozen=True)
+class LinformerAttention:
+    """`features` mixtures of up to `length` keys and values; `share`: one set of weights for both, as in the paper."""
+
+    length: int
+    features: int = 256
+    share: bool = True
+
+    def __post_init__(self) -> None:
+        if self.length < 1 or self.features < 1:
+            raise ValueError(f"length and features must be 1 or more, not {self.length} and {self.features}")
+
+    def build(self, heads: int) -> "Linformer":
+        return Linformer(self, heads)
+
+
+class Linformer(nn.Module):
+    """softmax(q(Ek)ᵀ/√d) Fv, with E and F per head, and E = F where they are shared. Masked tokens are left out."""
+
+    def __init__(self, options: LinformerAttention, heads: int) -> None:
+        super().__init__()
+        self.options = options
+        shape = (heads, options.features, options.length)
+        self.key_weights = nn.Parameter(torch.randn(shape) * 0.02)
+        self.value_weights = None if options.share else nn.Parameter(torch.randn(shape) * 0.02)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, at: Situation) -> tuple[Tensor, Any]:
+        if at.causal:
+            raise ValueError(
+                "LinformerAttention cannot be causal: each of its mixtures holds tokens from the whole sequence; "
+                "build the encoder with causal=False, or use PerformerAttention"
+            )
+        check_qkv(q, k, v, causal=False)
+        check_mask("key_mask", at.key_mask, k)
+        n, length = k.shape[-2], self.options.length
+        if n > length:
+            raise ValueError(f"LinformerAttention was built for up to {length} tokens, not {n}; raise its length")
+        query_mask = None
+        if at.key_mask is not None:
+            real = at.key_mask[:, None, :, None]
+            k, v = torch.where(real, k, 0), torch.where(real, v, 0)
+            query_mask = at.key_mask if q.shape[-2] == n else None
+        value_weights = self.key_weights if self.value_weights is None else self.value_weights
+        keys, values = (w[..., :n].to(x.dtype) @ x for w, x in ((self.key_weights, k), (value_weights, v)))
+        return softmax_attention(q, keys, values, causal=False, query_mask=query_mask), None

@@ -1,0 +1,54 @@
+"""Schedules are those that they are named after."""
+
+import warnings
+
+import pytest
+import torch
+
+from momentum_transformer.training.config import TrainConfig
+from momentum_transformer.training.optimizers import betas, learning_rate, make_optimizer
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(500, 0.2), (200, 0.4), (300, 0.0267), (400, 0.005), (10, 0.5)])
+def test_one_cycle_is_that_of_pytorch(steps: int, warmup: float) -> None:
+    config = TrainConfig(
+        steps=steps, schedule="one-cycle", warmup=warmup, learning_rate=1e-4, optimizer="adamw", cycle_beta1=True
+    )
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=1e-4)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=1e-4, pct_start=warmup, anneal_strategy="linear", total_steps=steps
+    )
+    for step in range(steps):
+        assert learning_rate(step, config) == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-9)
+        assert betas(step, config) == pytest.approx(optimizer.param_groups[0]["betas"])
+        optimizer.step()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if step < steps - 1:
+                schedule.step()
+
+
+def test_beta1_stays_where_it_is_unless_asked_to_cycle() -> None:
+    config = TrainConfig(schedule="one-cycle", betas=(0.9, 0.98))
+    assert {betas(step, config) for step in range(1000)} == {(0.9, 0.98)}
+    assert betas(5, TrainConfig(cycle_beta1=True)) == (0.9, 0.999)  # a constant rate has no cycle
+
+
+def test_without_warmup_the_cycle_starts_at_its_peak() -> None:
+    config = TrainConfig(steps=10, schedule="one-cycle", warmup=0.0, learning_rate=1.0)
+    rates = [learning_rate(step, config) for step in range(10)]
+    assert rates[0] == 1.0
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] == pytest.approx(4e-6)
+
+
+@pytest.mark.parametrize("name", ["radam", "adam", "adamw"])
+def test_every_optimizer_gets_its_epsilon(name: str) -> None:
+    config = TrainConfig(optimizer=name, epsilon=1e-6)
+    optimizer = make_optimizer([torch.nn.Parameter(torch.zeros(1))], config)
+    assert optimizer.param_groups[0]["eps"] == 1e-6
+
+
+def test_impossible_schedules_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"train.warmup is a share of the steps, in \[0, 1\), not 1000"):
+        TrainConfig(schedule="one-cycle", warmup=1000)
