@@ -24,7 +24,7 @@ from momentum_transformer.experiments.copy import CopyTask
 from momentum_transformer.experiments.runs import Request
 from momentum_transformer.kernels import causal
 from momentum_transformer.ops.backends import active_backend
-from momentum_transformer.training import loop
+from momentum_transformer.training import loop, optimizers
 from momentum_transformer.training.distributed import World
 from momentum_transformer.training.run_directory import RunDirectory
 
@@ -54,7 +54,7 @@ class Clock:
 
 def run_loop(config: Any, clock: Clock) -> None:
     task = CopyTask(config, 0)
-    make_batch, make_optimizer = clock.around("bare", task.batch), loop.make_optimizer
+    make_batch, make_optimizer = clock.around("bare", task.batch), optimizers.make_optimizer
 
     def batch(step: int, shard: int, shards: int) -> Any:
         clock.begin()
@@ -70,7 +70,7 @@ def run_loop(config: Any, clock: Clock) -> None:
     with (
         tempfile.TemporaryDirectory() as scratch,
         patch.object(loop, "make_optimizer", optimizer),
-        patch.object(loop, "clip_gradients", clock.around("bare", loop.clip_gradients)),
+        patch.object(loop, "clip_gradients", clock.around("bare", optimizers.clip_gradients)),
         patch.object(torch.Tensor, "backward", clock.around("bare", torch.Tensor.backward)),
         patch.object(causal, "run", clock.around("attention", causal.run)),
     ):

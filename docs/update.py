@@ -26,7 +26,8 @@ def tables(out: Path) -> dict[str, str]:
         for figure in sorted(Path(scratch).glob("*.svg")):
             (out / figure.name).write_text(figure.read_text())
         found = {path.stem: path.read_text() for path in sorted(Path(scratch).glob("*.md"))}
-    return found | {"attention": attention_table(), "bench": bench_tables(out)}
+    others = {"accuracy": accuracy_table(), "training": training_lines(), "generation": generation_table()}
+    return found | others | {"attention": attention_table(), "bench": bench_tables(out)}
 
 
 def attention_table() -> str:
@@ -58,6 +59,63 @@ def bench_tables(out: Path) -> str:
     record = suite.read(path)
     (out / "bench.svg").write_text(draw(record))
     return markdown(record)
+
+
+def accuracy_table() -> str:
+    """The errors that benchmarks/accuracy.py found."""
+    result = json.loads((ROOT / "results" / "accuracy.json").read_text())
+    columns = ("output_median", "output_worst", "gradient_median", "gradient_worst")
+    lines = ["| dtype | backend | " + " | ".join(name.replace("_", ": ") for name in columns) + " |"]
+    lines.append("|---|---|" + "---:|" * len(columns))
+    for row in result["rows"]:
+        cells = " | ".join(f"{row[name]:.1e}" for name in columns)
+        lines.append(f"| {row['dtype']} | {row['backend']} | {cells} |")
+    betas = ", ".join("none (linear)" if beta is None else f"{beta:g}" for beta in result["betas"])
+    lines += [
+        "",
+        f"Over {result['rows'][0]['cases']} cases each: β {betas}; shapes (b, h, n, d, e) "
+        + ", ".join(str(tuple(shape)) for shape in result["shapes"])
+        + f". Command: `{result['command']}`.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def training_lines() -> str:
+    """Where a training step goes, by benchmarks/training.py."""
+    result = json.loads((ROOT / "results" / "training.json").read_text())
+    machine = result["machine"]
+    return (
+        f"A step takes {result['step_seconds']:.2f} s with the {result['backend']} backend on {machine['cores']} "
+        f"cores ({machine['cpu']}, torch {machine['torch']}). The loop adds {100 * result['loop_overhead']:.2f} % "
+        f"to the bare step; attention takes {100 * result['attention_share']:.1f} % of it ({result['meaning']}). "
+        f"Command: `{result['command']}`.\n"
+    )
+
+
+def generation_table() -> str:
+    """Images per second, by benchmarks/generation.py."""
+    result = json.loads((ROOT / "results" / "generation.json").read_text())
+    methods = {
+        "recurrent": "recurrent",
+        "cache": "key-value cache",
+        "recompute": "prefix recomputed",
+        "matrices": "its matrix multiplications alone",
+        "peer": "fast-transformers",
+    }
+    lines = ["| model | how | batch | images/s | ms a byte | state of an image |", "|---|---|---:|---:|---:|---:|"]
+    for row in result["rows"]:
+        kept = f"{row['bytes_per_image'] / 1024:,.0f} KiB" if row["bytes_per_image"] else ""
+        lines.append(
+            f"| {row['model']} | {methods[row['method']]} | {row['batch']} | {row['images_per_second']:.3g} "
+            f"| {row['milliseconds_per_byte']:.2f} | {kept} |"
+        )
+    machine = result["machine"]
+    lines += [
+        "",
+        f"{result['what']}; {result['meaning']}. {machine['cores']} cores ({machine['cpu']}, "
+        f"torch {machine['torch']}). Command: `{result['command']}`.",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def fill(text: str, found: dict[str, str]) -> str:

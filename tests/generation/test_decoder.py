@@ -68,3 +68,19 @@ def test_what_it_cannot_serve_it_says() -> None:
         Encoder(1, 16, 2).bfloat16().eval(),
     ]
     assert not any(can_decode(encoder) for encoder in others)
+
+
+@needs_native
+def test_states_and_inputs_that_do_not_fit_are_refused() -> None:
+    encoder = Encoder(2, 16, 2).eval()
+    state = encoder.initial_state(3)
+    with pytest.raises(ValueError, match="m must be contiguous"):
+        Decoder(encoder, Encoder(2, 16, 4).eval().initial_state(3))
+    with pytest.raises(ValueError, match="state must be a MomentumState"):
+        Decoder(encoder, Encoder(2, 16, 2, attention=LinearAttention()).eval().initial_state(3))
+    with pytest.raises(ValueError, match="2 layers"):
+        Decoder(encoder, Encoder(1, 16, 2).eval().initial_state(3))
+    with pytest.raises(ValueError, match=r"x must be torch.float32 \(3, 16\)"):
+        Decoder(encoder, state).step(torch.randn(1, 16))
+    with pytest.raises(ValueError, match="cannot be decoded in place"):
+        Decoder(Encoder(1, 16, 2, norm="pre").eval(), state)

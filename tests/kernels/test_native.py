@@ -49,13 +49,75 @@ def assert_same(found: list[Tensor], wanted: list[Tensor], dtype: torch.dtype) -
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("beta", [None, 0.0, 0.1, 0.6, 0.7, 0.9, 0.999])
 @pytest.mark.parametrize("shape", [(2, 3, 33, 5, 7), (1, 2, 2 * SEGMENT + 77, 16, 32), (1, 1, 70, 128, 64)], ids=str)
-def test_native_equals_chunked(shape: tuple[int, ...], beta: float | None, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("with_state", [False, True])
+def test_native_equals_chunked(
+    with_state: bool, shape: tuple[int, ...], beta: float | None, dtype: torch.dtype
+) -> None:
     b, h, n, d, e = shape
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(b, h, n, width, generator=generator).to(dtype) for width in (d, d, e))
-    options = {"beta": beta, "return_state": dtype == torch.float64}
+    options = {"beta": beta, "return_state": with_state}
     found, wanted = (results(q, k, v, backend=form, **options) for form in ("native", "chunked"))
     assert_same(found, wanted, dtype)
+
+
+@needs_native
+@pytest.mark.parametrize("part", ["m", "s", "z"])
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_a_loss_on_one_part_of_the_state_reaches_the_inputs(dtype: torch.dtype, part: str) -> None:
+    leaves = [torch.randn(1, 2, 40, 8).to(dtype).requires_grad_() for _ in range(3)]
+    found = []
+    for backend in ("native", "chunked"):
+        _, state = momentum_attention(*leaves, beta=0.6, return_state=True, backend=backend)
+        loss = getattr(state, part).square().sum()
+        found.append([x for x in torch.autograd.grad(loss, leaves, allow_unused=True) if x is not None and x.any()])
+    assert len(found[0]) == len(found[1]) > 0
+    assert_same(found[0], found[1], dtype)
+
+
+@needs_native
+def test_masks_of_any_layout_mean_the_same() -> None:
+    q, k, v = (torch.randn(3, 2, 40, 8, dtype=torch.float64) for _ in range(3))
+    mask = (torch.rand(40, 3) > 0.3).T
+    mask[1] = False
+    assert not mask.is_contiguous()
+    found = results(q, k, v, beta=0.6, key_mask=mask)
+    assert_same(found, results(q, k, v, beta=0.6, key_mask=mask.contiguous(), backend="chunked"), torch.float64)
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.float32], ids=str)
+def test_a_feature_map_of_another_dtype_changes_nothing_but_rounding(dtype: torch.dtype) -> None:
+    q, k, v = (torch.randn(1, 2, 30, 8) for _ in range(3))
+    options: dict[str, Any] = {"beta": 0.5, "feature_map": lambda x: torch.relu(x.to(dtype)) + 0.1}
+    found = momentum_attention(q, k, v, backend="native", **options)
+    wanted = momentum_attention(q, k, v, beta=0.5, feature_map=lambda x: torch.relu(x) + 0.1, backend="chunked")
+    assert torch.allclose(found, wanted, atol=5e-3)
+
+
+@needs_native
+def test_tables_made_elsewhere_do_not_stay() -> None:
+    q, k, v = (torch.randn(1, 2, 30, 8) for _ in range(3))
+    with torch.device("meta"):
+        first = momentum_attention(q, k, v, beta=0.123)
+    with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True):
+        momentum_attention(q, k, v, beta=0.321)
+    for beta, known in ((0.123, first), (0.321, None)):
+        y = momentum_attention(q, k, v, beta=beta)
+        assert torch.allclose(y, momentum_attention(q, k, v, beta=beta, backend="chunked"), atol=1e-5)
+        assert known is None or torch.equal(y, known)
+
+
+@needs_native
+def test_transforms_of_torch_func_take_the_form_that_knows_them() -> None:
+    x = torch.randn(1, 1, 20, 4, dtype=torch.float64)
+    found = torch.func.grad(lambda x: momentum_attention(x, x, x, beta=0.4).sum())(x)
+    leaf = x.clone().requires_grad_()
+    (wanted,) = torch.autograd.grad(momentum_attention(leaf, leaf, leaf, beta=0.4).sum(), leaf)
+    assert torch.allclose(found, wanted)
+
+
+LAYOUTS = ["plain", "by token", "turned", "expanded", "unaligned", "every other head", "overlapping"]
 
 
 @st.composite
@@ -65,7 +127,11 @@ def layouts(draw: st.DrawFn) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(seed)
 
     def tensor(width: int) -> Tensor:
-        match draw(st.sampled_from(["plain", "by token", "turned", "expanded", "unaligned", "reversed head"])):
+        match draw(
+            st.sampled_from(
+                ["plain", "by token", "turned", "expanded", "unaligned", "every other head", "overlapping"]
+            )
+        ):
             case "by token":  # as projections leave it
                 return torch.randn(b, n, h, width, generator=generator).transpose(1, 2)
             case "turned":
@@ -74,7 +140,9 @@ def layouts(draw: st.DrawFn) -> dict[str, Any]:
                 return torch.randn(b, 1, n, width, generator=generator).expand(b, h, n, width)
             case "unaligned":
                 return torch.randn(b, h, n, width + 3, generator=generator)[..., 1 : width + 1]
-            case "reversed head":
+            case "overlapping":
+                return torch.randn(b, h, n + width, generator=generator).unfold(2, width, 1)[:, :, :n]
+            case "every other head":
                 return torch.randn(b, 2 * h, n, width, generator=generator)[:, ::2]
         return torch.randn(b, h, n, width, generator=generator)
 
@@ -175,6 +243,11 @@ def test_the_operators_keep_the_rules_of_pytorch(lanes: int) -> None:
     s, z = state if lanes == 2 else (None, None)
     arguments = (q, k, v, s, z, *tables, None, None, lanes, True, True, 1e-6, lanes == 2)
     torch.library.opcheck(torch.ops.momentum.causal.default, arguments)
+    long = [torch.randn(2, 300, 2, 8).bfloat16().transpose(1, 2).requires_grad_() for _ in range(3)]
+    tables, _ = constant_tables(0.3, 1.0, 300, None, torch.float32, carries_state=False)
+    rows, count = torch.arange(300, dtype=torch.int32).repeat(2, 1), torch.tensor([300, 77], dtype=torch.int32)
+    masked = (*long, None, None, *tables, rows, count, 1, True, True, 1e-6, False)
+    torch.library.opcheck(torch.ops.momentum.causal.default, masked, test_utils=("test_schema", "test_faketensor"))
     m, s, z = (torch.randn(1, 2, 8, 8), torch.randn(1, 2, 8, 8), torch.rand(1, 2, 8))
     one = [torch.randn(1, 2, 8) for _ in range(3)]
     coefficients = (torch.tensor([0.3]).double(), torch.tensor([1.0]).double())
@@ -237,7 +310,14 @@ def test_sanitizers_find_nothing(tmp_path: Path) -> None:
         "MOMENTUM_NATIVE": str(library),
         "MOMENTUM_FUZZ": "150",
     }
-    tests = ["-k", "layout or native_equals_chunked or threads or one_token", "-m", "not slow", "-p", "no:xdist"]
+    tests = [
+        "-k",
+        "layout or native_equals_chunked or threads or one_token or state or masks",
+        "-m",
+        "not slow",
+        "-p",
+        "no:xdist",
+    ]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, *tests],
         env=watched,

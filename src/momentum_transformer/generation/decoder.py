@@ -11,7 +11,7 @@ from ..layers.block import Block
 from ..layers.mixers import LinearAttention, MomentumAttention
 from ..layers.residual import AdaptiveMomentumResidual, MomentumResidual, PlainResidual
 from ..models.encoder import Encoder, EncoderState
-from ..ops.checks import coefficient
+from ..ops.checks import check_state, coefficient
 from ..ops.feature_maps import elu_plus_one
 from ..ops.in_place import AttentionInPlace, ConnectionInPlace
 from ..ops.native import status
@@ -24,7 +24,9 @@ def can_decode(encoder: Encoder) -> bool:
     weight = next(encoder.parameters())
     if status() is not None or weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.float64):
         return False
-    return not encoder.training and all(isinstance(block, Block) and _served(block) for block in encoder.blocks)
+    if not encoder.causal or any(module.training for module in encoder.modules()):
+        return False
+    return all(isinstance(block, Block) and _served(block) for block in encoder.blocks)
 
 
 def _served(block: Block) -> bool:
@@ -48,13 +50,24 @@ def _recurrence(block: Block) -> Recurrence | None:
 
 
 class Decoder:
-    """`step` for one batch, from `state` on. The state is its own, and changes in place."""
+    """`step` for one batch, from `state` on. The state is its own, and changes in place.
+
+    It is made for the weights as they are: after the encoder has changed, make another one.
+    """
 
     def __init__(self, encoder: Encoder, state: EncoderState) -> None:
+        if not can_decode(encoder):
+            raise ValueError("this encoder cannot be decoded in place; use encoder.step")
+        if len(state.layers) != len(encoder.blocks):
+            raise ValueError(
+                f"state must have {len(encoder.blocks)} layers like this encoder, not {len(state.layers)}"
+            )
+        weight, batch = next(encoder.parameters()), state.layers[0].z.shape[0]
         with torch.inference_mode():
             # the kernels take contiguous states, and nobody else's
-            self.state = map_state(lambda x: x.clone(memory_format=torch.contiguous_format), state)
-            weight, batch = next(encoder.parameters()), self.state.layers[0].z.shape[0]
+            self.state = map_state(
+                lambda x: x.to(weight.dtype, copy=True, memory_format=torch.contiguous_format), state
+            )
             self.x = weight.new_empty(batch, encoder.width)
             velocity = torch.empty_like(self.x)
             self.layers: list[_Layer] = []
@@ -65,8 +78,13 @@ class Decoder:
                 x, previous = self.layers[-1].out, self.layers[-1].update
         self.final_norm = encoder.final_norm
 
+    @torch.inference_mode()
     def step(self, x: Tensor) -> Tensor:
         """x (b, width) → y (b, width)."""
+        if x.shape != self.x.shape or x.dtype != self.x.dtype:
+            raise ValueError(
+                f"x must be {self.x.dtype} {tuple(self.x.shape)} like this state, not {x.dtype} {tuple(x.shape)}"
+            )
         self.x.copy_(x)
         for layer in self.layers:
             layer.step()
@@ -101,6 +119,7 @@ class _Layer:
 
         recurrence, mixer = _recurrence(block), attention.mixer
         assert recurrence is not None
+        check_state(state, recurrence.state_type, x.device)
         assert isinstance(mixer, LinearAttention | MomentumAttention)
         q, k, v = self.qkv.view(batch, 3, attention.heads, -1).unbind(1)
         y = self.mixed.view(batch, attention.heads, -1)
@@ -129,7 +148,8 @@ class _Layer:
 def _connection(
     block: Block, x: Tensor, update: Tensor, out: Tensor, velocity: Tensor, previous: Tensor | None
 ) -> ConnectionInPlace:
-    norm, first = (block.attention_norm.weight, block.attention_norm.bias), previous is None
+    norm, eps = (block.attention_norm.weight, block.attention_norm.bias), block.attention_norm.eps
+    first = previous is None
     match block.residual:
         case MomentumResidual(beta=beta, gamma=gamma):
             return ConnectionInPlace(x, update, out, beta=beta, gamma=gamma, velocity=velocity, first=first, norm=norm)
@@ -144,5 +164,6 @@ def _connection(
                 first=first,
                 previous=previous,
                 norm=norm,
+                eps=eps,
             )
-    return ConnectionInPlace(x, update, out, norm=norm)
+    return ConnectionInPlace(x, update, out, norm=norm, eps=eps)

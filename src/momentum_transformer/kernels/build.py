@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +22,12 @@ VARIANTS = {
     "avx2": ["-mavx2", "-mfma", "-mf16c"],
     "avx512": ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma", "-mprefer-vector-width=512"],
 }
+
+
+def digest() -> int:
+    """A number for these sources and flags, compiled in: a library of other sources is not used."""
+    text = b"".join(path.read_bytes() for path in sorted(SOURCES.iterdir())) + repr((FLAGS, VARIANTS)).encode()
+    return zlib.crc32(text)
 
 
 class BuildError(Exception):
@@ -47,7 +54,7 @@ def build(directory: Path, *, extra: tuple[str, ...] = ()) -> Path:
             return [*command, *FLAGS, *flags, *extra, "-c", str(SOURCES / source), "-o", f"{scratch}/{name}.o"]
 
         jobs = [job("kernel.cpp", name, *flags, f"-DVARIANT={name}") for name, flags in variants.items()]
-        jobs.append(job("dispatch.cpp", "dispatch", *(["-DWITH_X86"] if x86 else [])))
+        jobs.append(job("dispatch.cpp", "dispatch", f"-DDIGEST={digest()}u", *(["-DWITH_X86"] if x86 else [])))
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(_run, jobs))
         objects = [job[-1] for job in jobs]
@@ -62,8 +69,9 @@ def build(directory: Path, *, extra: tuple[str, ...] = ()) -> Path:
 def _run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["no message"])[0]
-        raise BuildError(f"{command[0]} failed: {reason}")
+        lines = done.stderr.strip().splitlines() or ["no message"]
+        reason = next((line for line in lines if "error" in line), lines[0])
+        raise BuildError(f"{command[0]} failed (it must be GCC 12 or newer, or a Clang of its age): {reason}")
 
 
 if __name__ == "__main__":

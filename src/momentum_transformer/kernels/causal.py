@@ -48,6 +48,19 @@ def _aligned(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
 
 
+def _check(
+    q: Tensor, k: Tensor, v: Tensor, tables: tuple[Tensor, ...], rows: Tensor | None, count: Tensor | None
+) -> None:
+    """The kernels see addresses only, so what they rely on is checked here."""
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    if not q.dtype == k.dtype == v.dtype or any(table.dtype != wide for table in tables):
+        raise ValueError(f"q, k, v must have one dtype and tables {wide}, not {q.dtype}, {k.dtype}, {v.dtype}")
+    if q.shape != k.shape or q.shape[:3] != v.shape[:3]:
+        raise ValueError(f"q, k, v do not fit: {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}")
+    if not all(x is None or x.is_contiguous() for x in (*tables, rows, count)):
+        raise ValueError("tables, rows and count must be contiguous")
+
+
 def _problem(
     q: Tensor,
     k: Tensor,
@@ -62,6 +75,7 @@ def _problem(
     eps: float,
 ) -> Problem:
     (b, h, n, d), e = q.shape, v.shape[-1]
+    _check(q, k, v, tables, rows, count)
     pair, near, fade, carry, scale = tables
     chunk = pair.shape[-1]
     problem = Problem(b=b, h=h, n=n, d=d, e=e, chunk=chunk, window=near.shape[-1], segment=segment_of(chunk))
@@ -85,7 +99,8 @@ def run(which: str, problem: Problem | Step) -> None:
 
 def _empty(like: Tensor, rows: Tensor | None) -> Tensor:
     """In the layout of `like`; rows that do not exist are never written, so they are zero from the start."""
-    return torch.empty_like(like) if rows is None else torch.zeros_like(like)
+    made = torch.empty_like(like) if rows is None else torch.zeros_like(like)
+    return made if made.stride(-1) == 1 or made.shape[-1] == 1 else made.contiguous()
 
 
 def _causal_outputs(
@@ -143,7 +158,7 @@ def _backward_outputs(
     q: Tensor, k: Tensor, v: Tensor, pair: Tensor, rows: Tensor | None, lanes: int, has_state: bool, learned: bool
 ) -> tuple[Tensor, ...]:
     (b, h, _, d), e = q.shape, v.shape[-1]
-    d_tables = torch.zeros((b, h, 3, pair.shape[-1] + 1) if learned else (0,), dtype=torch.float64)
+    d_tables = pair.new_zeros((b, h, 3, pair.shape[-1] + 1) if learned else (0,), dtype=torch.float64)
     ds = pair.new_empty((b, h, lanes, d, e) if has_state else (0,))
     return *(_empty(x, rows) for x in (q, k, v)), ds, pair.new_empty((b, h, d) if has_state else (0,)), d_tables
 
@@ -218,6 +233,12 @@ def step_problem(
 ) -> Step:
     """One token q, k (b, h, d), v, y (b, h, e) and states (m, s, z), contiguous; β and γ float64."""
     (b, h, d), e, s = q.shape, v.shape[-1], before[1]
+    for name, state in zip(("m", "s", "z") * 2, (*before, *after), strict=True):
+        shape = (b, h, d) if name == "z" else (b, h, d, e)
+        if state is not None and (state.shape != shape or state.dtype != q.dtype or not state.is_contiguous()):
+            raise ValueError(f"{name} must be contiguous {q.dtype} {shape}, not {state.dtype} {tuple(state.shape)}")
+    if k.shape != q.shape or v.shape[:2] != q.shape[:2] or not q.dtype == k.dtype == v.dtype == y.dtype:
+        raise ValueError(f"q, k, v do not fit: {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}")
     step = Step(b=b, h=h, d=d, e=e, lanes=1 if before[0] is None else 2, elu=elu, normalize=normalize, eps=eps)
     step.table_heads = 1 if beta is None else beta.shape[0]
     # a thread more is worth its start only where it has some hundred thousand numbers to work on

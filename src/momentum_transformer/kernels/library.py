@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from .build import LIBRARY, VARIANTS
+from .build import LIBRARY, VARIANTS, digest
 
 
 class Rows(ctypes.Structure):
@@ -96,11 +96,11 @@ def native() -> Native | Missing:
     try:
         library = ctypes.CDLL(str(path))
         library.momentum_sizes.restype = ctypes.c_int64
-        sizes = [library.momentum_sizes(i) for i in range(3)]
+        sizes = [library.momentum_sizes(i) for i in range(4)]
         found = library.momentum_variants()
     except (OSError, AttributeError) as error:
         return Missing(f"cannot be loaded: {error}")
-    if sizes != [ctypes.sizeof(kind) for kind in (Problem, Step, Connect)]:
+    if sizes != [*(ctypes.sizeof(kind) for kind in (Problem, Step, Connect)), digest()]:
         return Missing("compiled from other sources: run `python -m momentum_transformer.kernels.build`")
     names = [name for bit, name in enumerate(VARIANTS) if found >> bit & 1]
     wanted = os.environ.get("MOMENTUM_ISA", names[-1])

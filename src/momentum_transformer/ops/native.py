@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from ..kernels import causal  # registers the operators
 from ..kernels.library import Missing, native
@@ -26,6 +27,8 @@ def native_refusal(q: Tensor, v: Tensor, *, key_mask: Tensor | None, query_mask:
         return f"it knows {', '.join(str(dtype) for dtype in causal.DTYPES)}, not {q.dtype}"
     if q.numel() == 0 or v.numel() == 0:
         return "an empty tensor has no rows to point at"
+    if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
+        return "it knows neither forward-mode derivatives nor the transforms of torch.func"
     if query_mask is not key_mask:
         return "it takes queries and keys for the same tokens, and query_mask differs from key_mask"
     return status()
@@ -53,7 +56,7 @@ def attend_native(
     tables, lanes = recurrence.native_tables(q.shape[2], chunk_size, wide, carries_state=carries_state)
     rows = count = None
     if mask is not None:
-        rows = torch.argsort(~mask, dim=-1, stable=True).int()
+        rows = torch.argsort(~mask, dim=-1, stable=True).int().contiguous()
         count = mask.sum(-1, dtype=torch.int32)
     s, z = (None, None) if state is None else (recurrence.pack(state), state.z)
     y, _, _, s_after, z_after = torch.ops.momentum.causal(
@@ -104,9 +107,9 @@ def _backward(ctx: Any, dy: Tensor | None, *others: Tensor | None) -> tuple[Tens
     if dy is None:
         dy = torch.zeros_like(y)
     if (ds_after is None) != (dz_after is None):
-        b, h, _, d = q.shape
-        ds_after = q.new_zeros(b, h, ctx.options[0], d, v.shape[-1]) if ds_after is None else ds_after
-        dz_after = q.new_zeros(b, h, d) if dz_after is None else dz_after
+        (b, h, _, d), wide = q.shape, tables[0]
+        ds_after = wide.new_zeros(b, h, ctx.options[0], d, v.shape[-1]) if ds_after is None else ds_after
+        dz_after = wide.new_zeros(b, h, d) if dz_after is None else dz_after
     learned = any(ctx.needs_input_grad[5:10])
     dq, dk, dv, ds, dz, d_tables = torch.ops.momentum.causal_backward(
         dy, ds_after, dz_after, q, k, v, s, z, y, denominator, prefix, *tables, rows, count, *ctx.options, learned
@@ -166,7 +169,9 @@ def in_pytorch(
         s, z = q.new_zeros(b, h, lanes, d, e), q.new_zeros(b, h, d)
     mask = None
     if rows is not None and count is not None:
-        mask = torch.zeros_like(rows, dtype=torch.bool).scatter(1, rows.long(), torch.arange(n) < count[:, None])
+        mask = torch.zeros_like(rows, dtype=torch.bool).scatter(
+            1, rows.long(), torch.arange(n, device=rows.device) < count[:, None]
+        )
         q, k, v = (torch.where(mask[:, None, :, None], x, 0) for x in (q, k, v))
     numerator, denominator, after = run_causal(
         recurrence,

@@ -41,8 +41,8 @@ def linear_tables(n: int, chunk_size: int | None, dtype: torch.dtype) -> Tables:
     chunk = chunk_for(n, chunk_size)
 
     def make() -> Tables:
-        ones, none = torch.ones(1, chunk, dtype=dtype), torch.zeros(1, 0, dtype=dtype)
-        return Tables(ones, none, none, none, torch.ones(1, dtype=dtype))
+        ones, none = torch.ones(1, chunk, dtype=dtype, device="cpu"), torch.zeros(1, 0, dtype=dtype, device="cpu")
+        return Tables(ones, none, none, none, torch.ones(1, dtype=dtype, device="cpu"))
 
     return _kept(("linear", chunk, dtype), make)
 
@@ -71,15 +71,15 @@ def constant_tables(
     looks_back = not carries_state and window <= chunk
 
     def make() -> Tables:
-        exact = torch.tensor([beta], dtype=torch.float64), torch.tensor([gamma], dtype=torch.float64)
-        tables = momentum_tables(*exact, chunk, dtype)
+        exact_beta, exact_gamma = torch.tensor([[beta], [gamma]], dtype=torch.float64, device="cpu").unbind(0)
+        tables = momentum_tables(exact_beta, exact_gamma, chunk, dtype)
         if not looks_back:
             return tables
-        decay = powers(exact[0], chunk + 2)
+        decay = powers(exact_beta, chunk + 2)
         return tables._replace(
             pair=(1 - decay[:, 1 : chunk + 1]).to(dtype),
             near=-decay[:, 2 : window + 2].to(dtype).contiguous(),
-            scale=torch.tensor([gamma / (1 - beta)], dtype=dtype),
+            scale=torch.tensor([gamma / (1 - beta)], dtype=dtype, device="cpu"),
         )
 
     return _kept(("momentum", beta, gamma, chunk, dtype, looks_back), make), 1 if looks_back else 2
@@ -93,11 +93,15 @@ def _window(beta: float, dtype: torch.dtype) -> int:
 
 
 def _kept(key: Any, make: Callable[[], Tables]) -> Tables:
+    """The tables made before for this key. Tables that are not plain tensors belong to a trace, and are not kept."""
     if torch.compiler.is_compiling():
         return make()
-    if key not in _KEPT:
-        if len(_KEPT) >= 256:
-            _KEPT.clear()
+    found = _KEPT.get(key)
+    if found is None:
         with torch.inference_mode(False), torch.no_grad():
-            _KEPT[key] = make()
-    return _KEPT[key]
+            found = make()
+        if all(type(table) is torch.Tensor for table in found):
+            if len(_KEPT) >= 256:
+                _KEPT.clear()
+            _KEPT[key] = found
+    return found
