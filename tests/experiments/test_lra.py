@@ -2,6 +2,9 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -236,7 +239,7 @@ def test_shards_share_a_batch(arena: Path) -> None:
     assert sorted(labels[0]) == sorted(labels[1] + labels[2])
 
 
-@pytest.mark.parametrize("model", ["performer", "adaptive-momentum"])
+@pytest.mark.parametrize("model", ["reformer", "performer", "adaptive-momentum"])
 def test_resuming_is_bit_identical(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = Request("lra-listops", model, "tiny", 0, ("model.dropout=0.1", "model.redraw=5"))
     assert run_training(request, tmp_path / "whole", resume=False)
@@ -254,6 +257,24 @@ def test_resuming_is_bit_identical(model: str, tmp_path: Path, monkeypatch: pyte
     assert run_training(request, tmp_path / "cut", resume=True)
     whole, cut = (load_file(tmp_path / name / "checkpoint" / "last.safetensors") for name in ("whole", "cut"))
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["reformer", "performer", "linformer"])
+def test_two_processes_follow_one(model: str, tmp_path: Path) -> None:
+    settings = ("train.accumulate=1", "train.steps=3")
+    run_training(Request("lra-listops", model, "tiny", 0, settings), tmp_path / "one", resume=False)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", "momentum_transformer", "train", "lra-listops", "--model", model, "--scale", "tiny"]
+    command += [word for setting in settings for word in ("--set", setting)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*command, "--out", str(tmp_path / "two")], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    one, two = (RunDirectory(tmp_path / name).metrics() for name in ("one", "two"))
+    for a, b in zip(one, two, strict=True):
+        assert a["kind"] == b["kind"]
+        if model != "reformer" and "loss" in a:  # whose hashes are drawn once a process
+            assert a["loss"] == pytest.approx(b["loss"], rel=1e-4)
 
 
 def test_the_best_checkpoint_is_the_most_accurate_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,13 @@ class Attention(nn.Module):
         self.value = nn.Linear(width, width)
         self.out = nn.Linear(width, width)
         self.mixer = mixer.build(heads)
+        if not self.uses_keys(mixer):  # nothing waits for gradients that never come
+            self.key.requires_grad_(False)
+
+    @staticmethod
+    def uses_keys(mixer: Mixer) -> bool:
+        """Whether keys are projected for themselves; a mixer without says so."""
+        return getattr(mixer, "uses_keys", True)
 
     def forward(
         self, x: Tensor, *, key_mask: Tensor | None = None, state: Any = None, return_state: bool = False

@@ -1,7 +1,7 @@
 """Reformer as a mixer: hashing attention with shared queries and keys."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,8 @@ from .mixers import Situation
 @dataclass(frozen=True)
 class ReformerAttention:
     """LSH attention; `buckets` hash values, `rounds` hashes, chunks of `chunk_size`. Of q, k and v, k is not used."""
+
+    uses_keys: ClassVar[bool] = False
 
     buckets: int = 32
     rounds: int = 4

@@ -13,7 +13,7 @@ CYCLE_BETA1 = (0.95, 0.85)
 
 def make_optimizer(parameters: Iterable[nn.Parameter], config: TrainConfig) -> torch.optim.Optimizer:
     """RAdam and AdamW with decoupled weight decay, or Adam."""
-    parameters = list(parameters)
+    parameters = [parameter for parameter in parameters if parameter.requires_grad]
     rate, betas, eps, decay = config.learning_rate, config.betas, config.epsilon, config.weight_decay
     if config.optimizer == "radam":
         return torch.optim.RAdam(
