@@ -31,7 +31,7 @@ def results(tensors: list[Tensor], beta: float | None, backend: Any) -> list[Ten
         y = linear_attention(*leaves, backend=backend)
     else:
         y = momentum_attention(*leaves, beta=beta, backend=backend)
-    return [y, *torch.autograd.grad(y, leaves, grad)]
+    return [y.detach(), *torch.autograd.grad(y, leaves, grad)]
 
 
 def errors(shape: tuple[int, ...], beta: float | None, dtype: torch.dtype, forms: list[str]) -> dict[str, list[float]]:

@@ -105,3 +105,11 @@ def test_help_has_an_example_and_does_not_wait_for_torch(words: list[str]) -> No
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Example" in done.stdout
+
+
+def test_generate_draws_with_the_model_that_comes_with_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("generate", "--count", "2") == 0
+    assert (tmp_path / "grid.png").stat().st_size > 100

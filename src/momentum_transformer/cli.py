@@ -72,12 +72,12 @@ class Generate:
     Example: momentum generate runs/digits/momentum/small-seed0 --count 64 --out grid.png --gif drawing.gif
     """
 
-    run: Positional[Path]
-    """A run directory."""
+    run: Positional[Path | None] = None
+    """A run directory; by default the model that comes with this package."""
     count: int = 64
     """How many pictures."""
     out: Path | None = None
-    """The grid, a PNG; by default samples/grid.png in the run directory."""
+    """The grid, a PNG; by default samples/grid.png in the run directory, grid.png without one."""
     temperature: float = 1.0
     """Below 1 more likely pictures, above 1 wilder ones."""
     seed: int = 0

@@ -2,6 +2,7 @@
 
 from functools import singledispatch
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -91,13 +92,18 @@ def _(command: cli.Evaluate) -> int:
 
 @run_command.register
 def _(command: cli.Generate) -> int:
+    run = command.run or shipped_run()
+    if run is None:
+        raise RunError(
+            "this package comes without a model; make one: momentum train digits, then: momentum generate RUN"
+        )
     generate_pictures(
-        command.run,
+        run,
         count=command.count,
         temperature=command.temperature,
         seed=command.seed,
         offset=command.offset,
-        out=command.out or command.run / "samples" / "grid.png",
+        out=command.out or (command.run / "samples" / "grid.png" if command.run else Path("grid.png")),
         gif=command.gif,
         singles=command.singles,
         checkpoint=command.checkpoint,

@@ -133,12 +133,19 @@ def beta_section(found: list[Group], scale: str, title: str) -> Section | None:
     return Section(**(vars(section) | {"findings": (*section.findings, claim)}))
 
 
+def _coefficients(group: Group) -> tuple[float, float]:
+    return group.value("model.beta"), group.value("model.gamma")
+
+
 def weighting_section(found: list[Group], scale: str, title: str) -> Section | None:
     def family(weighting: str) -> list[Group]:
         return [group for group in found if group.has(f"model.weighting={weighting}")]
 
-    relative, terminal = family("relative"), family("terminal")
-    if not relative or len(relative) != len(terminal):
+    # only settings that both were given are compared
+    others = {_coefficients(group): group for group in family("terminal")}
+    relative = [group for group in family("relative") if _coefficients(group) in others]
+    terminal = [others[_coefficients(group)] for group in relative]
+    if not relative:
         return None
     linear = next((group for group in found if group.model == "linear"), None)
     rows = []
