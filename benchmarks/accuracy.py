@@ -69,6 +69,8 @@ def main() -> None:
                 for form, values in errors(shape, beta, dtype, forms).items():
                     found[form].append(values)
         for form, lists in found.items():
+            if form == "chunked" and dtype == torch.float64:
+                continue  # the reference itself
             outputs, gradients = [v[0] for v in lists], [x for v in lists for x in v[1:]]
             row = {"dtype": str(dtype).removeprefix("torch."), "backend": form, "cases": len(lists)}
             for name, values in (("output", outputs), ("gradient", gradients)):

@@ -5,9 +5,13 @@ Not in the front doors (attention, softmax, connection, adaptive): there, wrong 
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 # Some virtual machines announce AMX and then refuse its instructions, and bfloat16 layers die with them.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+# Real data sets are looked for in $MOMENTUM_DATA, else beside the checkout; tests that need them skip without.
+if (DATA := Path(__file__).parents[2] / "shared" / "data").is_dir():
+    os.environ.setdefault("MOMENTUM_DATA", str(DATA))
 
 import pytest
 import torch

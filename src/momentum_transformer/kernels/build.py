@@ -43,17 +43,17 @@ def compiler() -> list[str]:
     raise BuildError("no C++ compiler found (looked for $CXX, g++, clang++, c++)")
 
 
-def build(directory: Path, *, extra: tuple[str, ...] = ()) -> Path:
-    """Write the library into `directory`, whole or not at all, and return its path."""
+def build(directory: Path, *, extra: tuple[str, ...] = (), only: str | None = None) -> Path:
+    """Write the library into `directory`, whole or not at all, and return its path; `only` names one variant."""
     command = compiler()
     x86 = platform.machine().lower() in ("x86_64", "amd64")
-    variants = VARIANTS if x86 else {"generic": VARIANTS["generic"]}
+    names = [only] if only else list(VARIANTS) if x86 else ["generic"]
     with tempfile.TemporaryDirectory() as scratch:
 
         def job(source: str, name: str, *flags: str) -> list[str]:
             return [*command, *FLAGS, *flags, *extra, "-c", str(SOURCES / source), "-o", f"{scratch}/{name}.o"]
 
-        jobs = [job("kernel.cpp", name, *flags, f"-DVARIANT={name}") for name, flags in variants.items()]
+        jobs = [job("kernel.cpp", name, *VARIANTS[name], f"-DVARIANT={name}") for name in names]
         jobs.append(job("dispatch.cpp", "dispatch", f"-DDIGEST={digest()}u", *(["-DWITH_X86"] if x86 else [])))
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(_run, jobs))
