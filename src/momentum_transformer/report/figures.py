@@ -49,6 +49,24 @@ def svg(figure: Figure) -> str:
     return text[text.index("<svg") :]
 
 
+def plot_curve(axis: Axes, group: Group, across: str, metric: str, *, skip: int = 0) -> None:
+    """The mean over seeds of a metric at each evaluation but the first `skip`, and a band from lowest to highest."""
+    x = np.stack([run.validation[across] for run in group.runs]).mean(0)[skip:]
+    mean, low, high = (values[skip:] for values in group.curve(metric))
+    axis.plot(
+        x,
+        mean,
+        color=COLOURS[group.model],
+        ls=DASHES[group.model],
+        lw=1.4,
+        marker=MARKERS[group.model],
+        ms=3.5,
+        markevery=max(1, len(x) // 6),
+        label=group.label,
+    )
+    axis.fill_between(x, low, high, color=COLOURS[group.model], alpha=0.12, lw=0)
+
+
 def curves(found: Sequence[Group]) -> Figure:
     """Validation loss and accuracy against steps, and loss against training seconds."""
     with plt.rc_context(STYLE):
@@ -56,22 +74,7 @@ def curves(found: Sequence[Group]) -> Figure:
         panels = (("step", "loss", axes[0]), ("step", "accuracy", axes[1]), ("seconds", "loss", axes[2]))
         for across, metric, axis in panels:
             for group in found:
-                x = np.stack([run.validation[across] for run in group.runs]).mean(0)
-                mean, low, high = group.curve(metric)
-                colour, dash = COLOURS[group.model], DASHES[group.model]
-                every = max(1, len(x) // 6)
-                axis.plot(
-                    x,
-                    mean,
-                    color=colour,
-                    ls=dash,
-                    lw=1.4,
-                    marker=MARKERS[group.model],
-                    ms=3.5,
-                    markevery=every,
-                    label=group.label,
-                )
-                axis.fill_between(x, low, high, color=colour, alpha=0.12, lw=0)
+                plot_curve(axis, group, across, metric)
             axis.set_xlabel("training steps" if across == "step" else "training time (s)")
             if metric == "loss":
                 axis.set_yscale("log")

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..experiments.picture_scales import PAPER_TABLES, SHAPES
-from .figures import COLOURS, DASHES, MARKERS, STYLE
+from .figures import COLOURS, STYLE, plot_curve
 from .groups import Group
 from .section import Section, separated
 from .tables import Table, spread
@@ -139,21 +139,7 @@ def _figure(found: Sequence[Group]) -> Figure:
         figure, axes = plt.subplots(1, 3 if bars else 2, figsize=(11, 3.4))
         for across, axis in zip(("step", "seconds"), axes, strict=False):
             for group in found:
-                x = np.stack([run.validation[across] for run in group.runs]).mean(0)[1:]
-                mean, low, high = (values[1:] for values in group.curve("bits_per_dim"))
-                colour, every = COLOURS[group.model], max(1, len(x) // 6)
-                axis.plot(
-                    x,
-                    mean,
-                    color=colour,
-                    ls=DASHES[group.model],
-                    lw=1.4,
-                    marker=MARKERS[group.model],
-                    ms=3.5,
-                    markevery=every,
-                    label=group.label,
-                )
-                axis.fill_between(x, low, high, color=colour, alpha=0.12, lw=0)
+                plot_curve(axis, group, across, "bits_per_dim", skip=1)
             axis.set_xlabel("training steps" if across == "step" else "training time (s)")
             axis.set_ylabel("validation bits/dim")
         if bars:

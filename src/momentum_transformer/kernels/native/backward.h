@@ -73,23 +73,11 @@ template <class T> struct Backward {
     }
 
     void advance(int64_t rows) {  // as in the forward pass, on turned lanes
-        int64_t dp = size.dp, ep = size.ep, w = size.w;
-        const T *keys = K + w * dp, *values = V + w * ep;
-        if (size.lanes == 1) {
-            accumulate<T, true>(local.lane[0], dp, ep, dp, values, ep, keys, dp, rows);
-        } else {
-            T carry = weights.carry[rows], fade = weights.fade[rows];
-            for (int64_t i = 0; i < size.state; i += width<T>) {
-                Vec<T> m = load(local.lane[1] + i);
-                store(local.lane[0] + i, load(local.lane[0] + i) + carry * m);
-                store(local.lane[1] + i, m + fade * m);
-            }
-            scale_rows(scaled, values, rows, ep, weights.pair + rows - 1, -1);
-            accumulate<T, true>(local.lane[0], dp, ep, dp, scaled, ep, keys, dp, rows);
-            scale_rows(scaled, values, rows, ep, weights.fade + rows - 1, -1);
-            for (int64_t i = 0; i < rows * ep; i += width<T>) store(scaled + i, load(scaled + i) + load(values + i));
-            accumulate<T, true>(local.lane[1], dp, ep, dp, scaled, ep, keys, dp, rows);
-        }
+        int64_t dp = size.dp, ep = size.ep;
+        const T* keys = K + size.w * dp;
+        advance_lanes(local, weights, rows, V + size.w * ep, scaled, [&](T* lane, const T* values) {
+            accumulate<T, true>(lane, dp, ep, dp, values, ep, keys, dp, rows);
+        });
         add_rows(local.z, keys, rows, dp);
     }
 

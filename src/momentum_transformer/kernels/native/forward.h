@@ -73,24 +73,10 @@ template <class T> struct Forward {
     }
 
     void advance(int64_t rows) {  // the local state, by the chunk whose keys and values were taken
-        int64_t ep = size.ep, dp = size.dp, w = size.w;
-        const T* keys = KT + w;
-        const T* values = V + w * ep;
-        if (size.lanes == 1) {
-            accumulate<T, false>(local.lane[0], ep, dp, ep, keys, size.ld, values, ep, rows);
-        } else {
-            T carry = weights.carry[rows], fade = weights.fade[rows];
-            for (int64_t i = 0; i < size.state; i += width<T>) {
-                Vec<T> m = load(local.lane[1] + i);
-                store(local.lane[0] + i, load(local.lane[0] + i) + carry * m);
-                store(local.lane[1] + i, m + fade * m);
-            }
-            scale_rows(scaled, values, rows, ep, weights.pair + rows - 1, -1);
-            accumulate<T, false>(local.lane[0], ep, dp, ep, keys, size.ld, scaled, ep, rows);
-            scale_rows(scaled, values, rows, ep, weights.fade + rows - 1, -1);
-            for (int64_t i = 0; i < rows * ep; i += width<T>) store(scaled + i, load(scaled + i) + load(values + i));
-            accumulate<T, false>(local.lane[1], ep, dp, ep, keys, size.ld, scaled, ep, rows);
-        }
+        int64_t ep = size.ep, dp = size.dp;
+        advance_lanes(local, weights, rows, V + size.w * ep, scaled, [&](T* lane, const T* values) {
+            accumulate<T, false>(lane, ep, dp, ep, KT + size.w, size.ld, values, ep, rows);
+        });
         add_rows(local.z, K, rows, dp);
     }
 

@@ -234,6 +234,24 @@ template <class T> inline void scale_rows(T* to, const T* from, int64_t rows, in
             store(to + i * columns + x, load(from + i * columns + x) * weight[i * step]);
 }
 
+// The lanes after `rows` more tokens: add(lane, values) adds Σ φ(k)vᵀ over the chunk, with the values it is given.
+template <class T, class Add>
+inline void advance_lanes(State<T>& state, const Weights<T>& weights, int64_t rows, const T* values, T* scaled, Add add) {
+    const Sizes<T>& size = weights.size;
+    if (size.lanes == 1) return add(state.lane[0], values);
+    T carry = weights.carry[rows], fade = weights.fade[rows];
+    for (int64_t i = 0; i < size.state; i += width<T>) {
+        Vec<T> m = load(state.lane[1] + i);
+        store(state.lane[0] + i, load(state.lane[0] + i) + carry * m);
+        store(state.lane[1] + i, m + fade * m);
+    }
+    scale_rows(scaled, values, rows, size.ep, weights.pair + rows - 1, -1);
+    add(state.lane[0], scaled);
+    scale_rows(scaled, values, rows, size.ep, weights.fade + rows - 1, -1);
+    for (int64_t i = 0; i < rows * size.ep; i += width<T>) store(scaled + i, load(scaled + i) + load(values + i));
+    add(state.lane[1], scaled);
+}
+
 template <class T, class S> inline void write_stored(S* to, Vec<T> x, int64_t columns) {
     if (columns >= width<T>)
         store_as<T>(to, x);
