@@ -19,6 +19,7 @@ from .experiments.reproduce import run_study
 from .experiments.runs import Request, run_evaluation, run_training
 from .experiments.shipped import shipped_run
 from .generation.grids import PictureError
+from .generation.translation_scores import ScoreError
 from .training.checkpoint import CheckpointError
 from .training.loop import TrainingError
 from .training.run_directory import RunError
@@ -31,6 +32,7 @@ USER_ERRORS = (
     DataError,
     PictureError,
     RunError,
+    ScoreError,
     ServeError,
     TrainingError,
 )
