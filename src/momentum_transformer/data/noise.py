@@ -23,6 +23,8 @@ def corrupt(target: Tensor, lengths: Tensor, *, vocabulary: int, weight: float, 
     if vocabulary <= FIRST_PIECE:
         raise ValueError(f"vocabulary must be more than the {FIRST_PIECE} special tokens, not {vocabulary}")
     b, n = target.shape
+    if b and not 0 <= lengths.min() <= lengths.max() <= n:
+        raise ValueError(f"lengths must be 0 to {n}, not {lengths.min()} to {lengths.max()}")
     result = target.clone()
     if weight == 0 or n < 2 or b == 0:
         return result

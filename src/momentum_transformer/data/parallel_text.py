@@ -58,8 +58,9 @@ def load_multi30k(root: Path) -> TranslationSplits:
     for folder in candidates(root, ("multi30k/raw", "multi30k/data/task1/raw", "multi30k", "data/task1/raw", "raw")):
         found = {name: path for name in wanted if (path := _first(folder, name)) is not None}
         if len(found) == len(wanted):
-            parts = (read_pair(found[f"{name}.en"], found[f"{name}.de"]) for name in MULTI30K)
-            return TranslationSplits(*parts, "Multi30k task 1, English to German, test set test_2016_flickr")
+            train, validation, test = (read_pair(found[f"{name}.en"], found[f"{name}.de"]) for name in MULTI30K)
+            note = "Multi30k task 1, English to German, test set test_2016_flickr"
+            return TranslationSplits(train, validation, test, note)
         if found:
             missing = " and no ".join(f"{name}.gz" for name in wanted if name not in found)
             raise DataError(f"{folder} has no {missing}; put it there")

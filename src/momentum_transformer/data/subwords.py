@@ -89,8 +89,7 @@ class Subwords:
     @cached_property
     def digest(self) -> str:
         """What tells one vocabulary from another: sha256 of the languages and the model."""
-        languages = f"{self.source_language}\n{self.target_language}\n"
-        return hashlib.sha256(languages.encode() + self.model).hexdigest()
+        return _digest(self.model, self.source_language, self.target_language)
 
     def __len__(self) -> int:
         return len(self._pieces)
@@ -103,10 +102,10 @@ class Subwords:
         return self.encode_targets([line])[0]
 
     def encode_sources(self, lines: Iterable[str]) -> list[list[int]]:
-        return self._pieces.encode(self._source_moses.tokenize_all(lines))
+        return self._pieces.encode(self._source_moses.tokenize_all(lines), num_threads=1)
 
     def encode_targets(self, lines: Iterable[str]) -> list[list[int]]:
-        return self._pieces.encode(self._target_moses.tokenize_all(lines))
+        return self._pieces.encode(self._target_moses.tokenize_all(lines), num_threads=1)
 
     def tokenize_target(self, line: str) -> str:
         """Moses tokens with spaces between: a reference for `tokens` to be compared with."""
@@ -126,7 +125,7 @@ class Subwords:
         return self._target_moses.detokenize(self.tokens(ids))
 
     def unknown_share(self, line: str) -> float:
-        """How much of a source line the vocabulary does not know, as a share of its pieces: 1 for an unknown script.
+        """The share of a source line's pieces that are unknown; in an unknown script, all but its punctuation.
 
         A bare space before an unknown word is no piece of its own here.
         """
@@ -154,16 +153,14 @@ class Subwords:
         try:
             header, _, model = path.read_bytes().partition(b"\n")
             fields = json.loads(header)
-            subwords = Subwords(model, str(fields["source_language"]), str(fields["target_language"]))
-            if subwords.digest != fields["sha256"]:
-                raise DataError("its checksum is wrong")
+            languages = str(fields["source_language"]), str(fields["target_language"])
+            if _digest(model, *languages) != fields["sha256"]:
+                raise ValueError("its checksum is wrong")
         except FileNotFoundError:
             raise DataError(f"there is no vocabulary {path}; check the path") from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} is damaged or not a vocabulary ({_first_line(error)})") from None
-        except DataError as error:
-            raise DataError(f"{path} is damaged or not a vocabulary: {error}") from None
-        return subwords
+        return Subwords(model, *languages)
 
 
 @dataclass(frozen=True)
@@ -232,6 +229,10 @@ def load_subwords(
     identity = _identity(text) | {"pieces": pieces, "languages": [source_language, target_language]}
     model = cached("subwords", identity, build)["model"].tobytes()
     return Subwords(model, source_language, target_language)
+
+
+def _digest(model: bytes, source_language: str, target_language: str) -> str:
+    return hashlib.sha256(f"{source_language}\n{target_language}\n".encode() + model).hexdigest()
 
 
 def _identity(text: ParallelText) -> dict[str, Any]:
