@@ -110,6 +110,20 @@ def test_long_lines_teach_as_well(subwords: Subwords) -> None:
     assert subwords.unknown_share("ж") == 1
 
 
+def test_no_character_keeps_a_line_from_teaching() -> None:
+    strange = "ж ▁ ▅ \u2028 \u200b 👩\u200d👧 \ufffd x\x00y <unk> </s> ⁇ ﬁ ½ ｆ"
+    subwords = Subwords.train(ParallelText([strange, *TEXT.sources], ["x", *TEXT.targets]), pieces=90)
+    assert subwords.unknown_share(strange.replace("▅", "")) == 0
+    assert (
+        subwords.tokens(subwords.encode_source(strange)) == "ж \u200b 👩 \u200d 👧 \ufffd xy < unk > < / s > ⁇ ﬁ ½ ｆ"
+    )
+
+
+def test_half_a_character_is_refused(subwords: Subwords) -> None:
+    with pytest.raises(DataError, match=r"'\\ud83d' at place 3 of a line is half a character; remove it"):
+        subwords.encode_source("a \ud83d b")
+
+
 @pytest.mark.parametrize("language", ["", "german!", "DE"])
 def test_a_language_has_a_code(language: str) -> None:
     with pytest.raises(DataError, match="a language is named by its code, such as en or de"):

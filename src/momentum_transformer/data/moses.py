@@ -19,6 +19,11 @@ class Moses:
 
     def tokenize(self, line: str) -> str:
         """Tokens with spaces between."""
+        try:
+            line.encode()
+        except UnicodeEncodeError as error:
+            half = line[error.start]
+            raise DataError(f"{half!r} at place {error.start + 1} of a line is half a character; remove it") from None
         return self._tokenizer.tokenize(line, return_str=True, escape=False)
 
     def tokenize_all(self, lines: Iterable[str]) -> list[str]:

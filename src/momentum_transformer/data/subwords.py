@@ -24,6 +24,7 @@ UNKNOWN, PADDING, START, END = 0, 1, 2, 3
 SPECIALS = 4
 ENCODING = 1  # to be raised when the same text should be encoded anew
 BOUNDARY = "▁"  # how sentencepiece writes the space before a word
+RESERVED = "▅"  # sentencepiece learns nothing from a line that holds it
 
 
 class Subwords:
@@ -52,6 +53,7 @@ class Subwords:
             *Moses(source_language).tokenize_all(text.sources),
             *Moses(target_language).tokenize_all(text.targets),
         ]
+        lines = [line.replace(RESERVED, " ").replace(BOUNDARY, " ") for line in lines]
         characters = set().union(*lines, " ")
         if len(characters) == 1:
             raise DataError("the text is empty: a vocabulary needs lines to learn from")
@@ -113,11 +115,11 @@ class Subwords:
 
     def tokens(self, ids: Sequence[int]) -> str:
         """Moses tokens of the numbers before the first END; special pieces are dropped."""
-        ids = [int(number) for number in ids]
+        ids, size = [int(number) for number in ids], len(self)
         if END in ids:
             ids = ids[: ids.index(END)]
-        if wrong := [number for number in ids if not 0 <= number < len(self)]:
-            raise ValueError(f"{wrong[0]} is not a piece of this vocabulary, which has 0 to {len(self) - 1}")
+        if wrong := [number for number in ids if not 0 <= number < size]:
+            raise ValueError(f"{wrong[0]} is not a piece of this vocabulary, which has 0 to {size - 1}")
         return " ".join(self._pieces.decode([number for number in ids if number >= SPECIALS]).split())
 
     def text(self, ids: Sequence[int]) -> str:
