@@ -1,6 +1,6 @@
 """Mixers, residual rules, and the one block that takes them."""
 
-from .block import Attention, Block, FeedForward
+from .block import Attention, Block, FeedForward, HighwayFeedForward
 from .mixers import (
     LearnedMomentumAttention,
     LinearAttention,
@@ -17,6 +17,7 @@ __all__ = [
     "Block",
     "DifferenceResidual",
     "FeedForward",
+    "HighwayFeedForward",
     "LearnedMomentumAttention",
     "LinearAttention",
     "Mixer",

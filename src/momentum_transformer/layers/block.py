@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from ..ops.checks import check_choice
@@ -26,7 +27,8 @@ class Attention(nn.Module):
         self.value = nn.Linear(width, width)
         self.out = nn.Linear(width, width)
         self.mixer = mixer.build(heads)
-        if not self.uses_keys(mixer):  # nothing waits for gradients that never come
+        self.separate_keys = self.uses_keys(mixer)
+        if not self.separate_keys:  # nothing waits for gradients that never come
             self.key.requires_grad_(False)
 
     @staticmethod
@@ -35,10 +37,44 @@ class Attention(nn.Module):
         return getattr(mixer, "uses_keys", True)
 
     def forward(
-        self, x: Tensor, *, key_mask: Tensor | None = None, state: Any = None, return_state: bool = False
+        self,
+        x: Tensor,
+        *,
+        keys: Tensor | None = None,
+        values: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        state: Any = None,
+        return_state: bool = False,
     ) -> tuple[Tensor, Any]:
-        q, k, v = (self._heads(projection(x)) for projection in (self.query, self.key, self.value))
-        at = Situation(self.causal, key_mask, state, return_state, self.training)
+        """Tokens x (b, n, width) see `keys` (b, m, width), by default themselves, and take in `values`, by default the
+        keys. x and keys with a batch of 1 serve every sample of the values."""
+        k, v = self.project(x if keys is None else keys, values)
+        return self.attend(x, k, v, cross=keys is not None, key_mask=key_mask, state=state, return_state=return_state)
+
+    def project(self, keys: Tensor, values: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """k and v for `attend`: projected once where many calls see the same keys."""
+        return self._heads(self.key(keys)), self._heads(self.value(keys if values is None else values))
+
+    def attend(
+        self,
+        x: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        cross: bool,
+        key_mask: Tensor | None = None,
+        state: Any = None,
+        return_state: bool = False,
+    ) -> tuple[Tensor, Any]:
+        """`forward` with keys and values in heads already; `cross` where they are of other tokens than x."""
+        if cross and not self.separate_keys:
+            raise ValueError("this mixer has no keys apart from its queries, so it cannot see other tokens")
+        q = self._heads(self.query(x))
+        q, k = (one.expand(v.shape[0], -1, -1, -1) if one.shape[0] == 1 else one for one in (q, k))
+        query_mask = None
+        if cross and key_mask is not None and q.shape[2] == k.shape[2]:  # by chance: the mask is not that of x
+            query_mask = torch.ones_like(key_mask)
+        at = Situation(self.causal, key_mask, state, return_state, self.training, query_mask)
         y, state = self.mixer(q, k, v, at)
         return self.out(y.transpose(1, 2).flatten(2)), state
 
@@ -61,6 +97,19 @@ class FeedForward(nn.Module):
         hidden: Tensor = self.dropout(self.activation(self.enter(x)))
         leave: Tensor = self.leave(hidden)
         return leave
+
+
+class HighwayFeedForward(nn.Module):
+    """x·g + FFN(x)·(1 - g) with a gate g = sigmoid(FFN'(x)): a feed-forward network on each token by itself."""
+
+    def __init__(self, width: int, hidden: int, *, dropout: float) -> None:
+        super().__init__()
+        self.change = FeedForward(width, hidden, activation="relu", dropout=0.0)
+        self.gate = FeedForward(width, hidden, activation="relu", dropout=0.0)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.lerp(self.dropout(self.change(x)), x, self.gate(x).sigmoid())
 
 
 class Block(nn.Module):

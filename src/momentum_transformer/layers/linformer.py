@@ -48,11 +48,9 @@ class Linformer(nn.Module):
         n, length = k.shape[-2], self.options.length
         if n > length:
             raise ValueError(f"LinformerAttention was built for up to {length} tokens, not {n}; raise its length")
-        query_mask = None
         if at.key_mask is not None:
             real = at.key_mask[:, None, :, None]
             k, v = torch.where(real, k, 0), torch.where(real, v, 0)
-            query_mask = at.key_mask if q.shape[-2] == n else None
         value_weights = self.key_weights if self.value_weights is None else self.value_weights
         keys, values = (w[..., :n].to(x.dtype) @ x for w, x in ((self.key_weights, k), (value_weights, v)))
-        return softmax_attention(q, keys, values, causal=False, query_mask=query_mask), None
+        return softmax_attention(q, keys, values, causal=False, query_mask=at.mask_of_queries(q, k)), None

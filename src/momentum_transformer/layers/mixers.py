@@ -26,6 +26,12 @@ class Situation(NamedTuple):
     state: Any = None
     return_state: bool = False
     training: bool = False
+    query_mask: Tensor | None = None  # by default `key_mask`, where queries and keys are equally many
+
+    def mask_of_queries(self, q: Tensor, k: Tensor) -> Tensor | None:
+        if self.query_mask is not None or q.shape[2] != k.shape[2]:
+            return self.query_mask
+        return self.key_mask
 
 
 Mix = Callable[[Tensor, Tensor, Tensor, Situation], tuple[Tensor, Any]]
@@ -55,6 +61,7 @@ class SoftmaxAttention:
             v,
             causal=at.causal,
             key_mask=at.key_mask,
+            query_mask=at.query_mask,
             state=at.state,
             return_state=at.return_state,
             dropout=self.dropout if at.training else 0.0,
@@ -79,6 +86,7 @@ class LinearAttention:
             v,
             causal=at.causal,
             key_mask=at.key_mask,
+            query_mask=at.query_mask,
             feature_map=self.feature_map,
             normalize=self.normalize,
             state=at.state,
@@ -119,6 +127,7 @@ class MomentumAttention:
             gamma=gamma,
             causal=at.causal,
             key_mask=at.key_mask,
+            query_mask=at.query_mask,
             feature_map=self.feature_map,
             weighting=self.weighting,
             normalize=self.normalize,

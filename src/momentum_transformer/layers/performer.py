@@ -48,10 +48,11 @@ class Performer(nn.Module):
         check_mask("key_mask", at.key_mask, k)
         if at.training:
             self.calls += 1
+        query_mask = at.mask_of_queries(q, k)
         if at.key_mask is not None:  # a NaN in the padding stays out of sight
-            real = at.key_mask[:, None, :, None]
-            k = torch.where(real, k, 0)
-            q = torch.where(real, q, 0) if q.shape[2] == k.shape[2] else q
+            k = torch.where(at.key_mask[:, None, :, None], k, 0)
+        if query_mask is not None:
+            q = torch.where(query_mask[:, None, :, None], q, 0)
         wide = torch.promote_types(q.dtype, torch.float32)
         with full_precision(q.device):
             directions = self.directions(q.shape[-1]).to(q.device, wide)
@@ -61,6 +62,7 @@ class Performer(nn.Module):
                 v.to(wide),
                 causal=at.causal,
                 key_mask=at.key_mask,
+                query_mask=query_mask,
                 feature_map=None,
                 state=at.state,
                 return_state=at.return_state,

@@ -1,6 +1,15 @@
 """Models built of blocks."""
 
+from .autoregressive_translator import AutoregressiveTranslator
 from .classifier import PairClassifier, SequenceClassifier
 from .encoder import Encoder, EncoderState
+from .translator import NonAutoregressiveTranslator
 
-__all__ = ["Encoder", "EncoderState", "PairClassifier", "SequenceClassifier"]
+__all__ = [
+    "AutoregressiveTranslator",
+    "Encoder",
+    "EncoderState",
+    "NonAutoregressiveTranslator",
+    "PairClassifier",
+    "SequenceClassifier",
+]
