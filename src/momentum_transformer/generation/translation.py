@@ -53,16 +53,15 @@ def _refine(
         hidden = model.decode(encoded, model.first_input(encoded, lengths), mask, first=True)
         tokens = model.tokens(model.logits(hidden[mask], first=True), mask)
         sources = model.sources(encoded, first=False) if steps else ()
-        at_work, real, mine = torch.arange(len(source), device=source.device), mask, tokens
+        at_work, real, mine = torch.arange(len(source), device=source.device), mask, tokens.clone()
     yield tokens.clone(), mask.clone()
     for _ in range(steps):
         with torch.inference_mode():
-            before = mine
             x = model.next_input(mine, hidden)
             hidden = model.decode(encoded, x, real, first=False, sources=sources)
-            mine = model.tokens(model.logits(hidden[real], first=False), real)
-            tokens[at_work, : mine.shape[1]] = mine
-            changed = (mine != before).any(1)
+            found = model.tokens(model.logits(hidden[real], first=False), real)
+            changed, mine = (found != mine).any(1), found
+            tokens[at_work, : found.shape[1]] = found
             if until_fixed and not bool(changed.all()):
                 rows = changed.nonzero()[:, 0]
                 longest = int(real[rows].sum(1).max()) if len(rows) else 0

@@ -125,6 +125,8 @@ class TranslationStack(nn.Module):
             raise ValueError(f"depth and feedforward must be 1 or more, not {depth} and {feedforward}")
         if not hasattr(attention, "build"):
             raise ValueError(f"attention must be a mixer such as MomentumAttention(beta=0.1), not {attention!r}")
+        if not Attention.uses_keys(attention):
+            raise ValueError(f"attention must be a mixer with keys of its own, not {type(attention).__name__}")
         self.width = width
         bound = 1 / math.sqrt(width)
         self.embedding = nn.Parameter(torch.empty(vocabulary, width).uniform_(-bound, bound))

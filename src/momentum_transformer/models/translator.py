@@ -95,6 +95,7 @@ class NonAutoregressiveTranslator(nn.Module):
 
         `noisy[i]`, where given, is what iteration i + 1 gets in place of the tokens that iteration i found.
         """
+        encoded = self.encode(source, source_mask)
         check_sentences("target", target, target_mask, self.vocabulary)
         if target.shape[0] != source.shape[0]:
             raise ValueError(f"target must have {source.shape[0]} sentences like source, not {target.shape[0]}")
@@ -105,7 +106,6 @@ class NonAutoregressiveTranslator(nn.Module):
                 f"noisy must have at most {iterations - 1} entries, one between each two of {iterations} iterations, "
                 f"not {len(noisy)}"
             )
-        encoded = self.encode(source, source_mask)
         x = self.first_input(encoded, target_mask.sum(1))
         hidden = self.decode(encoded, x, target_mask, first=True)
         logits = [self.logits(hidden[target_mask], first=True)]
