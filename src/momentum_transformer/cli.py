@@ -38,6 +38,10 @@ class Train:
     """Change one value of the configuration; may be repeated."""
     fidelity: str = "paper"
     """Long Range Arena: paper (its equations, true masks) or released (what the authors' code does)."""
+    source: Path | None = None
+    """Translation: text to learn from, one sentence a line, plain or gz."""
+    target: Path | None = None
+    """Translation: its translations, line by line."""
     runs: Path = Path("runs")
     """Where run directories go."""
     out: Path | None = None
@@ -92,6 +96,31 @@ class Generate:
     """best or last."""
     data_dir: Path | None = None
     """Where data sets are, for --offset; by default $MOMENTUM_DATA, else where the run found its data."""
+
+
+@dataclass(frozen=True)
+class Translate:
+    """Translate lines with a trained run, from a file or from standard input, as they come.
+
+    Example: echo "A dog runs." | momentum translate runs/multi30k/momentum/small-seed0 --show-steps
+    """
+
+    run: Positional[Path]
+    """A run directory."""
+    text: Positional[Path | None] = None
+    """What to translate, one sentence a line, plain or gz; by default standard input."""
+    out: Path | None = None
+    """Where translations go; by default to standard output."""
+    refine: int | None = None
+    """How often the first draft is refined; by default as often as the run says."""
+    until_fixed: bool = False
+    """Stop refining a sentence when it no longer changes."""
+    show_steps: bool = False
+    """Show the first draft and each refinement, too."""
+    batch: int = 32
+    """Lines translated together; a person at the keyboard gets each line at once."""
+    checkpoint: str = "best"
+    """best or last."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +203,7 @@ class Serve:
     """Where data sets are, for test images; by default $MOMENTUM_DATA, else where the run found its data."""
 
 
-Command = List | Train | Evaluate | Generate | Reproduce | Report | Bench | Serve
+Command = List | Train | Evaluate | Generate | Translate | Reproduce | Report | Bench | Serve
 
 
 def main(arguments: list[str] | None = None) -> None:

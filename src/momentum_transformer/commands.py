@@ -18,6 +18,7 @@ from .experiments.experiment import SCALES
 from .experiments.reproduce import run_study
 from .experiments.runs import Request, run_evaluation, run_training
 from .experiments.shipped import shipped_run
+from .experiments.translating import translate_text
 from .generation.grids import PictureError
 from .generation.translation_scores import ScoreError
 from .training.checkpoint import CheckpointError
@@ -77,9 +78,12 @@ def _(command: cli.Train) -> int:
 
 
 def _settings(command: cli.Train | cli.Reproduce) -> tuple[str, ...]:
-    """--fidelity is a setting with a flag of its own."""
-    fidelity = () if command.fidelity == "paper" else (f"fidelity={command.fidelity}",)
-    return (*command.settings, *fidelity)
+    """--fidelity, --source and --target are settings with flags of their own."""
+    flags = [] if command.fidelity == "paper" else [f"fidelity={command.fidelity}"]
+    if isinstance(command, cli.Train):
+        files = {"source": command.source, "target": command.target}
+        flags += [f"data.{side}={file}" for side, file in files.items() if file is not None]
+    return (*command.settings, *flags)
 
 
 @run_command.register
@@ -111,6 +115,21 @@ def _(command: cli.Generate) -> int:
         checkpoint=command.checkpoint,
         data_dir=command.data_dir,
         console=CONSOLE,
+    )
+    return 0
+
+
+@run_command.register
+def _(command: cli.Translate) -> int:
+    translate_text(
+        command.run,
+        text=command.text,
+        out=command.out,
+        refinements=command.refine,
+        until_fixed=command.until_fixed,
+        show_steps=command.show_steps,
+        batch=command.batch,
+        checkpoint=command.checkpoint,
     )
     return 0
 

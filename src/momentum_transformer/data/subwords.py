@@ -115,12 +115,16 @@ class Subwords:
 
     def tokens(self, ids: Sequence[int]) -> str:
         """Moses tokens of the numbers before the first END; special pieces are dropped."""
-        ids, size = [int(number) for number in ids], len(self)
-        if END in ids:
-            ids = ids[: ids.index(END)]
+        ids, size = self.cut(ids), len(self)
         if wrong := [number for number in ids if not 0 <= number < size]:
             raise ValueError(f"{wrong[0]} is not a piece of this vocabulary, which has 0 to {size - 1}")
         return " ".join(self._pieces.decode([number for number in ids if number >= SPECIALS]).split())
+
+    @staticmethod
+    def cut(ids: Sequence[int]) -> list[int]:
+        """The numbers before the first END."""
+        ids = [int(number) for number in ids]
+        return ids[: ids.index(END)] if END in ids else ids
 
     def text(self, ids: Sequence[int]) -> str:
         """Text as people write it."""

@@ -7,8 +7,14 @@ from .lra import LRA
 from .lra import STUDIES as LRA_STUDIES
 from .pictures import PICTURES
 from .pictures import STUDIES as PICTURE_STUDIES
+from .translation import STUDIES as TRANSLATION_STUDIES
+from .translation import TRANSLATIONS
 
-EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (COPY, *PICTURES, *LRA)}
-REPRODUCTIONS: dict[str, Study] = {study.name: study for study in (*COPY_STUDIES, *PICTURE_STUDIES, *LRA_STUDIES)}
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment for experiment in (COPY, *PICTURES, *LRA, *TRANSLATIONS)
+}
+REPRODUCTIONS: dict[str, Study] = {
+    study.name: study for study in (*COPY_STUDIES, *PICTURE_STUDIES, *LRA_STUDIES, *TRANSLATION_STUDIES)
+}
 
 __all__ = ["EXPERIMENTS", "REPRODUCTIONS", "Experiment", "Study"]

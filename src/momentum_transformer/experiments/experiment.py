@@ -1,6 +1,6 @@
 """What an experiment is: data, model, loss and the paper's numbers, at three scales."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,7 +22,8 @@ class Experiment:
     minutes: dict[str, str]  # scale → what one model takes on two CPU cores
     config: Callable[[str, str], Any]  # (model, scale) → configuration
     task: MakeTask
-    samples: Callable[[Any, Path], None] | None = None  # (trained task, folder): draw something to look at
+    # (trained task, folder): make something to look at; returns lines for metrics.jsonl
+    samples: Callable[[Any, Path], Sequence[dict[str, Any]]] | None = None
 
 
 @dataclass(frozen=True)

@@ -124,12 +124,13 @@ class PictureTask:
         yield from images[shard::shards].split(max(1, EVALUATION_BYTES // images.shape[1]))
 
 
-def save_samples(task: PictureTask, folder: Path) -> None:
-    """A grid of pictures drawn from nothing."""
+def save_samples(task: PictureTask, folder: Path) -> tuple[()]:
+    """A grid of pictures drawn from nothing; there is nothing to measure."""
     try:
         save_grid(draw_images(task.pixel_model.eval(), count=SAMPLES), task.shape, folder / "grid.png")
     except PictureError as error:
         Console().print(f"no samples: {error}", highlight=False, soft_wrap=True)
+    return ()
 
 
 def _experiment(name: str, title: str, small: str, paper: str) -> Experiment:

@@ -14,9 +14,8 @@ from rich.console import Console
 
 from ..data.folder import data_root
 from ..training.run_directory import RunDirectory
-from . import EXPERIMENTS
 from .experiment import Study
-from .runs import Request, run_training
+from .runs import Request, make_task, run_training
 
 
 def requests(study: Study, scale: str, seeds: int) -> list[Request]:
@@ -53,9 +52,9 @@ def run_study(
             console.print(f"finished already: {run.path}", highlight=False)
         else:
             todo.append((request, run))
-    first = {request.experiment: request for request, _ in reversed(todo)}
-    for name, request in first.items():  # missing data is downloaded once, or missed once
-        EXPERIMENTS[name].task(request.config, request.seed, data_root(data_dir)).prepare()
+    first = {request.experiment: (request, run) for request, run in reversed(todo)}
+    for request, run in first.values():  # missing data is downloaded once, or missed once
+        make_task(request, request.config, run, data_root(data_dir)).prepare()
     if jobs == 1:  # in this process: starting another one takes longer than a tiny run
         with _threads(1 if scale == "tiny" else None):
             return all(

@@ -12,7 +12,7 @@ from ..training.checkpoint import load_model, read_checkpoint
 from ..training.distributed import World, join_world
 from ..training.loop import evaluate, train
 from ..training.run_directory import RunDirectory, RunError
-from ..training.task import HasTest, Task
+from ..training.task import HasTest, KnowsItsRun, Task
 from . import EXPERIMENTS
 from .configuration import ConfigurationError, from_json, nearest, override, to_json
 
@@ -51,13 +51,15 @@ def run_training(request: Request, out: Path, *, resume: bool, data_dir: Path | 
             stored = run.read("config.json")
             if any(stored.get(key) != value for key, value in asked.items()):
                 raise RunError(f"{out} was started with other settings; resume it with the command in provenance.json")
-        task = _make_task(request, config, data_root(data_dir, _remembered(run) if resume else None))
+        task = make_task(request, config, run, data_root(data_dir, _remembered(run) if resume else None))
         if world.leads:
             task.prepare()
         world.any(False)  # one process downloads, the others wait and find the files
         origin = task.prepare()
         if world.leads and not resume:
             run.create(asked, origin)
+            if isinstance(task, KnowsItsRun):
+                task.keep()
         title = f"{request.experiment} {request.model}"
         finished = train(task, config.train, run=run, world=world, seed=request.seed, resume=resume, title=title)
         if finished:
@@ -83,7 +85,7 @@ def load_task(path: Path, which: str = "best", data_dir: Path | None = None) -> 
     """The task of a run with its trained weights, from its best or last checkpoint. Its data is loaded when needed."""
     request, config = load_run(path)
     run = RunDirectory(path)
-    task = _make_task(request, config, data_root(data_dir, _remembered(run)))
+    task = make_task(request, config, run, data_root(data_dir, _remembered(run)))
     load_model(run.best if which == "best" else run.last, task.model)
     return task, request, config
 
@@ -106,9 +108,12 @@ def run_evaluation(
         return evaluate(task, task.model, config.train, world, batches)
 
 
-def _make_task(request: Request, config: Any, data_dir: Path) -> Task:
+def make_task(request: Request, config: Any, run: RunDirectory, data_dir: Path) -> Task:
     try:
-        return EXPERIMENTS[request.experiment].task(config, request.seed, data_dir)
+        task = EXPERIMENTS[request.experiment].task(config, request.seed, data_dir)
+        if isinstance(task, KnowsItsRun):
+            task.at(run.path)
+        return task
     except ValueError as error:  # sizes that do not fit together
         raise ConfigurationError(str(error)) from None
 
@@ -125,7 +130,8 @@ def _conclude(task: Task, request: Request, run: RunDirectory, world: World) -> 
         shown = " ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         Console(quiet=not world.leads).print(f"test split: {shown}", highlight=False, soft_wrap=True)
     if samples is not None and world.leads:
-        samples(task, run.path / "samples")
+        for line in samples(task, run.path / "samples"):
+            run.append_metrics(line)
 
 
 def _score_test(task: Task, config: Any, run: RunDirectory, world: World, which: str) -> dict[str, float]:

@@ -19,7 +19,8 @@ class Run:
     seconds: float
     test: dict[str, float]  # of the best checkpoint; empty where there is no test split
     throughput: tuple[dict[str, Any], ...]
-    samples: Path | None  # a PNG
+    translations: tuple[dict[str, Any], ...]  # scores after each refinement
+    samples: Path | None  # a PNG, or translations step by step
 
     def final(self, metric: str) -> float:
         """At the last step. The best step would favour whoever is evaluated most often."""
@@ -60,8 +61,10 @@ def _load(directory: RunDirectory) -> Run:
     names = [name for name in evaluations[0] if name != "kind"]
     curves = {name: np.array([line[name] for line in evaluations], dtype=float) for name in names}
     tests = [line for line in lines if line["kind"] == "test" and line["checkpoint"] == "best"]
-    throughput = tuple(line for line in lines if line["kind"] == "throughput")
-    samples = directory.path / "samples" / "grid.png"
+    throughput, translations = (
+        tuple(line for line in lines if line["kind"] == kind) for kind in ("throughput", "translation")
+    )
+    made = (directory.path / "samples" / name for name in ("grid.png", "steps.jsonl"))
     return Run(
         request,
         config,
@@ -70,5 +73,6 @@ def _load(directory: RunDirectory) -> Run:
         seconds,
         tests[-1] if tests else {},
         throughput,
-        samples if samples.is_file() else None,
+        translations,
+        next(filter(Path.is_file, made), None),
     )

@@ -12,6 +12,7 @@ from .lra import lra_sections
 from .pictures import picture_section
 from .section import Section, separated
 from .tables import Table, spread
+from .translation import translation_section
 
 
 def make_sections(runs: Sequence[Run]) -> list[Section]:
@@ -22,6 +23,8 @@ def make_sections(runs: Sequence[Run]) -> list[Section]:
         "copy-weighting": weighting_section,
         "copy-sweep": coefficient_section,
         **dict.fromkeys(SHAPES, picture_section),
+        "translation": translation_section,
+        "translation-iwslt16": translation_section,
     }
     sections = []
     for scale in scales(runs):

@@ -16,9 +16,10 @@ class TrainConfig:
     weight_decay: float = 0.01
     clip: Literal["tensor", "global", "none"] = "tensor"
     clip_norm: float = 1.0
-    schedule: Literal["constant", "drop", "one-cycle"] = "constant"
+    schedule: Literal["constant", "drop", "one-cycle", "linear"] = "constant"
     drop_at: float = 0.3
     drop_factor: float = 0.1
+    final_rate: float = 0.0  # linear: where the rate ends
     warmup: float = 0.1  # one-cycle: the share of steps in which the rate rises
     cycle_beta1: bool = False  # one-cycle: β₁ falls from 0.95 to 0.85 while the rate rises, and comes back
     select: Literal["loss", "accuracy"] = "loss"  # which metric of validation decides what the best checkpoint is

@@ -43,6 +43,8 @@ def learning_rate(step: int, config: TrainConfig) -> float:
     if config.schedule == "one-cycle":  # from 1/25 of the rate to all of it, and down to 1/250,000
         lowest = CYCLE_START * (1e-4 if _past_peak(step, config) else 1)
         return config.learning_rate * (lowest + (1 - lowest) * _height(step, config))
+    if config.schedule == "linear":
+        return config.learning_rate + (config.final_rate - config.learning_rate) * step / config.steps
     return config.learning_rate
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
@@ -45,3 +46,16 @@ class HasTest(Protocol):
     """A task whose data has a test split. It chooses nothing: the best checkpoint is scored on it, once."""
 
     def test(self, shard: int, shards: int) -> Iterator[Any]: ...
+
+
+@runtime_checkable
+class KnowsItsRun(Protocol):
+    """A task that keeps more in its run directory than weights, such as a vocabulary."""
+
+    def at(self, run: Path) -> None:
+        """Told where the directory is, or will be, before anything else."""
+        ...
+
+    def keep(self) -> None:
+        """Called once, when the directory has been made."""
+        ...
