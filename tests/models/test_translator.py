@@ -147,6 +147,7 @@ def test_gradients_reach_every_parameter(mixer: str, residual: str) -> None:
     sum(functional.cross_entropy(each, target[target_mask]) for each in logits).backward()  # type: ignore[union-attr]
     assert model.offset.weight.grad is None
     assert all(p.grad is not None for name, p in model.named_parameters() if not name.startswith("offset"))
+    assert model.encoder.embedding.grad is not None
     before = model.encoder.embedding.grad.clone()
     functional.cross_entropy(lengths, labels).backward()
     assert torch.equal(before, model.encoder.embedding.grad), "the length predictor must not move the encoder"
