@@ -17,6 +17,7 @@ from ..data.parallel_text import ParallelText, TranslationSplits, load_iwslt16, 
 from ..data.subwords import Sentences, Subwords, load_encoded, load_subwords
 from ..data.token_batches import TokenBatches, in_order
 from ..models.autoregressive_translator import AutoregressiveTranslator
+from ..models.token_loss import token_loss
 from ..models.translator import NonAutoregressiveTranslator
 from ..training.task import Score
 from .distillation import distilled, teacher_run
@@ -148,9 +149,9 @@ class TranslationTask:
         if self.config.decoder == "autoregressive":
             logits = model(*batch)
             sums = {"accuracy": (logits.argmax(-1) == labels).sum()}
-            return Score(F.cross_entropy(logits.float(), labels, reduction="sum"), batch.target_mask.sum(), sums)
+            return Score(len(labels) * token_loss(logits.float(), labels), batch.target_mask.sum(), sums)
         passes, lengths = model(*batch, iterations=self.config.refine.training, noisy=self._noisy(model, batch))
-        loss = sum(F.cross_entropy(logits.float(), labels, reduction="sum") for logits in passes)
+        loss = len(labels) * torch.stack([token_loss(logits.float(), labels) for logits in passes]).sum()
         assert isinstance(self.translator, NonAutoregressiveTranslator)
         offsets = self.translator.length_labels(batch.source_mask, batch.target_mask)
         # a sentence counts as one piece; its gradient reaches the length predictor alone

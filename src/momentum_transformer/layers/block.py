@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..ops.checks import check_choice
+from .dropout import Dropout
 from .mixers import Mixer, Situation
 from .residual import Residual
 
@@ -106,7 +107,7 @@ class HighwayFeedForward(nn.Module):
         super().__init__()
         self.change = FeedForward(width, hidden, activation="relu", dropout=0.0)
         self.gate = FeedForward(width, hidden, activation="relu", dropout=0.0)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.lerp(self.dropout(self.change(x)), x, self.gate(x).sigmoid())

@@ -9,6 +9,7 @@ import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor, nn
 
 from ..layers.block import Attention, HighwayFeedForward
+from ..layers.dropout import Dropout
 from ..layers.mixers import Mixer
 from ..layers.positions import sinusoids
 from ..layers.residual import Residual
@@ -39,7 +40,7 @@ class AttentionStep(nn.Module):
         super().__init__()
         self.attention = Attention(width, heads, mixer, causal=causal)
         self.norm = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.residual = residual
 
     def connect(self, x: Tensor, update: Tensor, memory: Any) -> tuple[Tensor, Any]:
@@ -130,7 +131,7 @@ class TranslationStack(nn.Module):
         self.width = width
         bound = 1 / math.sqrt(width)
         self.embedding = nn.Parameter(torch.empty(vocabulary, width).uniform_(-bound, bound))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(
             TranslationLayer(
                 width,

@@ -188,7 +188,7 @@ class NonAutoregressiveTranslator(nn.Module):
     def tokens(self, logits: Tensor, target_mask: Tensor) -> Tensor:
         """The most likely tokens (b, T), given the logits at the real positions; padding elsewhere."""
         tokens = torch.full(target_mask.shape, self.padding, device=logits.device)
-        tokens[target_mask] = logits.argmax(-1)
+        tokens[target_mask] = logits.max(-1).indices  # faster than argmax on a CPU
         return tokens
 
     def _decoder(self, first: bool) -> TranslationStack:

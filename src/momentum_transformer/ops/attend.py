@@ -89,7 +89,12 @@ def attend(
             raise ValueError(f'backend="native" cannot be used: {why_not}')
 
     with full_precision(q.device):
-        q, k, v = (_existing(x, mask).to(wide) for x, mask in ((q, query_mask), (k, key_mask), (v, key_mask)))
+        # where φ(-∞) = 0, a key that does not exist need not be hidden a second time
+        nothing = -torch.inf if feature_map is elu_plus_one and not causal else 0
+        if not causal:  # heads side by side are copied once, not in every product
+            q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+        q, k, v = (_existing(q, query_mask), _existing(k, key_mask, nothing), _existing(v, key_mask))
+        q, k, v = q.to(wide), k.to(wide), v.to(wide)
         if key_weight is not None:
             v = v * key_weight[..., None].to(wide)
         mask = None if key_mask is None else key_mask[:, None, :]
@@ -117,7 +122,8 @@ def attend(
             )
         else:
             if feature_map is not None:
-                q, k = feature_map(q), _existing(feature_map(k), key_mask)
+                q, k = feature_map(q), feature_map(k)
+                k = k if nothing else _existing(k, key_mask)
             numerator, denominator = bidirectional(q, k, v, recurrence.key_weights(k.shape[2], mask))
         if normalize:
             if query_mask is not None:  # no division by zero where there is no query
@@ -128,9 +134,9 @@ def attend(
         return _existing(numerator, query_mask).to(dtype), after
 
 
-def _existing(x: Tensor, mask: Tensor | None) -> Tensor:
-    """Zero where the token does not exist, whatever stands there: a NaN in the padding stays out of sight."""
-    return x if mask is None else torch.where(mask[:, None, :, None], x, 0)
+def _existing(x: Tensor, mask: Tensor | None, nothing: float = 0) -> Tensor:
+    """`nothing` where the token does not exist, whatever stands there: a NaN in the padding stays out of sight."""
+    return x if mask is None else torch.where(mask[:, None, :, None], x, nothing)
 
 
 def _state_shapes(kind: type[Any], k: Tensor, v: Tensor, d: int) -> dict[str, tuple[int, ...]]:

@@ -1,0 +1,130 @@
+"""Tokens per second of the translators: without order, by refinement, against word by word with a cache.
+
+    python -m benchmarks.translation --out results/translation.json
+
+Untrained models of one experiment and scale translate random sentences. Every model writes as many tokens as it reads,
+so that all of them do the same work; models take turns, and the best of several rounds counts.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.attention import machine
+from momentum_transformer.data.subwords import END
+from momentum_transformer.experiments.runs import Request
+from momentum_transformer.experiments.translation import make_translator
+from momentum_transformer.experiments.translation_scales import TEACHER, TRANSLATION_MODELS
+from momentum_transformer.generation.translation import translate, translate_greedily
+from momentum_transformer.models.autoregressive_translator import AutoregressiveTranslator
+from momentum_transformer.models.translator import NonAutoregressiveTranslator
+
+LENGTHS = (16, 32, 64, 128, 256, 512)
+BATCHES = (1, 64)
+SPEAKING_LENGTH = 16  # of the sentences whose speed is compared
+Model = NonAutoregressiveTranslator | AutoregressiveTranslator
+
+
+def untrained(experiment: str, scale: str) -> dict[str, Model]:
+    """Every model with the weights of seed 0; the word-by-word model never ends a sentence by itself."""
+    models: dict[str, Model] = {}
+    for name in TRANSLATION_MODELS:
+        torch.manual_seed(0)
+        model = make_translator(Request(experiment, name, scale).config).eval()
+        if isinstance(model, AutoregressiveTranslator):
+            with torch.no_grad():
+                model.decoder.embedding[END] = 0
+        models[name] = model
+    return models
+
+
+def check(models: dict[str, Model]) -> None:
+    """A sentence is translated as in a batch with longer ones, or nothing is timed."""
+    source = torch.randint(4, 100, (2, 9), generator=torch.Generator().manual_seed(0))
+    mask = torch.arange(9) < torch.tensor([9, 5])[:, None]
+    for name, model in models.items():
+        lengths = torch.tensor([9, 5])
+        together = run(model.double(), source.where(mask, 1), mask, lengths)[1, :5]
+        alone = run(model, source[1:, :5], mask[1:, :5], lengths[1:])[0]
+        model.float()
+        if not torch.equal(together, alone):
+            raise SystemExit(f"{name} translates a sentence differently beside a longer one; nothing was timed")
+
+
+def run(model: Model, source: Tensor, mask: Tensor, lengths: Tensor, refinements: int = 4) -> Tensor:
+    if isinstance(model, AutoregressiveTranslator):
+        return translate_greedily(model, source, mask, limit=int(lengths.max()))[0]
+    return translate(model, source, mask, steps=refinements, lengths=lengths)[0]
+
+
+def seconds(model: Model, batch: int, length: int, refinements: int) -> float:
+    source = torch.randint(4, 100, (batch, length), generator=torch.Generator().manual_seed(length))
+    mask, lengths = torch.ones_like(source, dtype=torch.bool), torch.full((batch,), length)
+    started = time.perf_counter()
+    written = run(model, source, mask, lengths, refinements)
+    taken = time.perf_counter() - started
+    if written.shape != source.shape:
+        raise SystemExit(
+            f"a model wrote {tuple(written.shape)} tokens, not {tuple(source.shape)}; nothing is comparable"
+        )
+    return taken
+
+
+def measure(models: dict[str, Model], *, lengths: list[int], rounds: int, refinements: int) -> list[dict[str, Any]]:
+    """Every model by turns; the best round of each."""
+    subjects = [(name, batch, SPEAKING_LENGTH) for batch in BATCHES for name in models]
+    subjects += [(name, 8, length) for length in lengths for name in models if name != TEACHER]
+    best: dict[tuple[str, int, int], float] = {}
+    for _ in range(rounds + 1):  # the first round warms up, and counts too: it is never the best
+        for subject in subjects:
+            name, batch, length = subject
+            taken = seconds(models[name], batch, length, refinements)
+            best[subject] = min(best.get(subject, taken), taken)
+    return [
+        {
+            "model": name,
+            "batch": batch,
+            "length": length,
+            "seconds": taken,
+            "tokens_per_second": batch * length / taken,
+        }
+        for (name, batch, length), taken in best.items()
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="write the figures there as JSON")
+    parser.add_argument("--experiment", default="multi30k")
+    parser.add_argument("--scale", default="small")
+    parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS))
+    parser.add_argument("--rounds", type=int, default=8)
+    arguments = parser.parse_args()
+    refinements = Request(arguments.experiment, "momentum", arguments.scale).config.refine.decoding
+    models = untrained(arguments.experiment, arguments.scale)
+    check(models)
+    rows = measure(models, lengths=arguments.lengths, rounds=arguments.rounds, refinements=refinements)
+    for row in rows:
+        print(
+            f"{row['model']:>20} batch {row['batch']:>2} of {row['length']:>3} tokens: "
+            f"{row['tokens_per_second']:8,.0f} tokens/s, {1000 * row['seconds']:8.1f} ms"
+        )
+    result = {
+        "command": "python -m benchmarks.translation",
+        "machine": machine(),
+        "what": f"{arguments.experiment} at scale {arguments.scale}, untrained, {refinements} refinements, float32",
+        "meaning": f"best of {arguments.rounds} interleaved rounds; source tokens, as many target tokens are written",
+        "rows": rows,
+    }
+    if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

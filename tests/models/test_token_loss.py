@@ -1,0 +1,25 @@
+"""The loss is cross-entropy, and so is its gradient."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from momentum_transformer.models.token_loss import token_loss
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_value_and_gradient_are_those_of_cross_entropy(scale: float) -> None:
+    torch.manual_seed(0)
+    logits = (scale * torch.randn(7, 11, dtype=torch.float64)).requires_grad_()
+    labels = torch.tensor([0, 10, 3, 3, 5, 7, 1])
+    mine, theirs = token_loss(logits, labels), functional.cross_entropy(logits, labels)
+    assert torch.allclose(mine, theirs, rtol=1e-13)
+    found, expected = (torch.autograd.grad(2.5 * loss, logits)[0] for loss in (mine, theirs))
+    assert torch.allclose(found, expected, rtol=0, atol=1e-14)
+
+
+def test_shapes_that_do_not_fit_are_named() -> None:
+    with pytest.raises(ValueError, match=r"not \(3, 5\) and \(2,\)"):
+        token_loss(torch.zeros(3, 5), torch.zeros(2, dtype=torch.long))
+    with pytest.raises(ValueError, match="n of 1 or more"):
+        token_loss(torch.zeros(0, 5), torch.zeros(0, dtype=torch.long))
