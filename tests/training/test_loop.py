@@ -17,6 +17,7 @@ from momentum_transformer.experiments.copy import CopyTask
 from momentum_transformer.experiments.runs import Request, run_evaluation, run_training
 from momentum_transformer.training import checkpoint
 from momentum_transformer.training.checkpoint import CheckpointError
+from momentum_transformer.training.config import TrainConfig
 from momentum_transformer.training.loop import TrainingError
 from momentum_transformer.training.optimizers import clip_gradients, learning_rate
 from momentum_transformer.training.run_directory import RunDirectory, RunError
@@ -102,6 +103,14 @@ def test_an_existing_run_is_never_overwritten(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="started with other settings"):
         run_training(tiny("train.steps=30"), tmp_path, resume=True)
     assert (tmp_path / "metrics.jsonl").read_text() == before
+
+
+def test_a_run_of_an_older_version_is_resumed_with_the_defaults_of_newer_settings(tmp_path: Path) -> None:
+    run_training(tiny(), tmp_path, resume=False)
+    stored = json.loads((tmp_path / "config.json").read_text())
+    assert stored["config"]["train"].pop("final_rate") == TrainConfig().final_rate
+    (tmp_path / "config.json").write_text(json.dumps(stored))
+    assert run_training(tiny(), tmp_path, resume=True)
 
 
 def test_a_loss_that_becomes_nan_stops_with_the_step_and_the_last_good_checkpoint(

@@ -49,6 +49,11 @@ def test_every_optimizer_gets_its_epsilon(name: str) -> None:
     assert optimizer.param_groups[0]["eps"] == 1e-6
 
 
+def test_a_linear_schedule_goes_straight_from_the_first_rate_to_the_last() -> None:
+    config = TrainConfig(steps=100, schedule="linear", learning_rate=3.0, final_rate=1.0)
+    assert [learning_rate(step, config) for step in (0, 25, 50, 100)] == [3.0, 2.5, 2.0, 1.0]
+
+
 def test_impossible_schedules_are_refused() -> None:
     with pytest.raises(ValueError, match=r"train.warmup is a share of the steps, in \[0, 1\), not 1000"):
         TrainConfig(schedule="one-cycle", warmup=1000)

@@ -46,18 +46,15 @@ def run_training(request: Request, out: Path, *, resume: bool, data_dir: Path | 
     run = RunDirectory(out)
     config = request.config
     with join_world() as world:
-        asked = {**to_json(request), "config": to_json(config)}
-        if resume:
-            stored = run.read("config.json")
-            if any(stored.get(key) != value for key, value in asked.items()):
-                raise RunError(f"{out} was started with other settings; resume it with the command in provenance.json")
+        if resume and load_run(out) != (request, config):  # what a newer version added has its default in older runs
+            raise RunError(f"{out} was started with other settings; resume it with the command in provenance.json")
         task = make_task(request, config, run, data_root(data_dir, _remembered(run) if resume else None))
         if world.leads:
             task.prepare()
         world.any(False)  # one process downloads, the others wait and find the files
         origin = task.prepare()
         if world.leads and not resume:
-            run.create(asked, origin)
+            run.create({**to_json(request), "config": to_json(config)}, origin)
             if isinstance(task, KnowsItsRun):
                 task.keep()
         title = f"{request.experiment} {request.model}"
