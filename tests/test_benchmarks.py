@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
+from benchmarks import translation
 from benchmarks.generation import measure, subjects, trained, untrained
 
 from momentum_transformer.experiments.pictures import PICTURE_MODELS
 from momentum_transformer.experiments.runs import Request, run_training
+from momentum_transformer.experiments.translation_scales import TRANSLATION_MODELS
 
 
 def test_generation_measures_every_model_and_softmax_both_ways() -> None:
@@ -37,3 +39,14 @@ def test_trained_runs_are_found_by_their_directory(tmp_path: Path) -> None:
     run.append_metrics(row)
     assert json.loads((tmp_path / "a" / "metrics.jsonl").read_text().splitlines()[-1])["kind"] == "throughput"
     assert run.finished()
+
+
+def test_translators_are_timed_on_the_same_work() -> None:
+    models = translation.untrained("multi30k", "tiny")
+    translation.check(models)
+    rows = translation.measure(models, lengths=[4], rounds=1, refinements=1)
+    assert [(row["model"], row["batch"], row["length"]) for row in rows] == [
+        *((model, batch, 16) for batch in (1, 64) for model in TRANSLATION_MODELS),
+        *((model, 8, 4) for model in TRANSLATION_MODELS[1:]),
+    ]
+    assert all(row["tokens_per_second"] > 0 for row in rows)

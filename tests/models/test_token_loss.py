@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from momentum_transformer.models.token_loss import token_loss
+from momentum_transformer.models.token_loss import most_likely, token_loss
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e4])
@@ -23,3 +23,12 @@ def test_shapes_that_do_not_fit_are_named() -> None:
         token_loss(torch.zeros(3, 5), torch.zeros(2, dtype=torch.long))
     with pytest.raises(ValueError, match="n of 1 or more"):
         token_loss(torch.zeros(0, 5), torch.zeros(0, dtype=torch.long))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_best_guess_is_the_first_of_the_largest(dtype: torch.dtype) -> None:
+    logits = torch.randint(0, 5, (7, 11), generator=torch.Generator().manual_seed(0)).to(dtype).requires_grad_()
+    expected = [row.index(max(row)) for row in logits.detach().double().tolist()]
+    assert most_likely(logits).tolist() == expected
+    with torch.inference_mode():
+        assert torch.equal(most_likely(logits * 2), most_likely(logits))

@@ -17,7 +17,7 @@ from ..data.parallel_text import ParallelText, TranslationSplits, load_iwslt16, 
 from ..data.subwords import Sentences, Subwords, load_encoded, load_subwords
 from ..data.token_batches import TokenBatches, in_order
 from ..models.autoregressive_translator import AutoregressiveTranslator
-from ..models.token_loss import token_loss
+from ..models.token_loss import most_likely, token_loss
 from ..models.translator import NonAutoregressiveTranslator
 from ..training.task import Score
 from .distillation import distilled, teacher_run
@@ -148,7 +148,7 @@ class TranslationTask:
         labels = batch.target[batch.target_mask]
         if self.config.decoder == "autoregressive":
             logits = model(*batch)
-            sums = {"accuracy": (logits.argmax(-1) == labels).sum()}
+            sums = {"accuracy": (most_likely(logits) == labels).sum()}
             return Score(len(labels) * token_loss(logits.float(), labels), batch.target_mask.sum(), sums)
         passes, lengths = model(*batch, iterations=self.config.refine.training, noisy=self._noisy(model, batch))
         loss = len(labels) * torch.stack([token_loss(logits.float(), labels) for logits in passes]).sum()
@@ -157,7 +157,7 @@ class TranslationTask:
         # a sentence counts as one piece; its gradient reaches the length predictor alone
         loss = loss + F.cross_entropy(lengths.float(), offsets, reduction="sum")
         hits = (lengths.argmax(-1) == offsets) * batch.target_mask.sum(1)
-        sums = {"accuracy": (passes[-1].argmax(-1) == labels).sum(), "length_accuracy": hits.sum()}
+        sums = {"accuracy": (most_likely(passes[-1]) == labels).sum(), "length_accuracy": hits.sum()}
         return Score(loss, batch.target_mask.sum(), sums)
 
     def tokens_per_step(self) -> int:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..models.autoregressive_translator import AutoregressiveTranslator
+from ..models.token_loss import most_likely
 from ..models.translator import NonAutoregressiveTranslator
 from ..ops.state import reorder_state
 
@@ -116,7 +117,7 @@ def translate_greedily(
         word = source.new_full((len(source),), model.start_token)
         while len(at_work):
             logits, state = model.step(word, state)
-            word = logits.argmax(-1)
+            word = most_likely(logits)
             found[at_work, state.position - 1] = word
             lengths[at_work] = state.position
             goes_on = (word != model.end) & (limits[at_work] > state.position)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ..layers.mixers import Mixer
 from ..layers.residual import Residual
+from .token_loss import most_likely
 from .translation_layers import (
     Encoded,
     Source,
@@ -188,7 +189,7 @@ class NonAutoregressiveTranslator(nn.Module):
     def tokens(self, logits: Tensor, target_mask: Tensor) -> Tensor:
         """The most likely tokens (b, T), given the logits at the real positions; padding elsewhere."""
         tokens = torch.full(target_mask.shape, self.padding, device=logits.device)
-        tokens[target_mask] = logits.max(-1).indices  # faster than argmax on a CPU
+        tokens[target_mask] = most_likely(logits)
         return tokens
 
     def _decoder(self, first: bool) -> TranslationStack:
