@@ -102,11 +102,13 @@ def _draw(model: PixelModel, given: Tensor, temperature: float, uniforms: Tensor
 def stepper(model: PixelModel, state: PixelModelState) -> Callable[[Tensor], tuple[Tensor, PixelModelState]]:
     """What draws the next byte: the decoder where it serves this model, the model's own step elsewhere."""
     if can_decode(model.encoder):
-        decoder, position = Decoder(model.encoder, state.encoder), state.position
+        position = state.position
+        room = model.length - int(position.max())
+        decoder = Decoder(model.encoder, state.encoder, room=room, head=model.mixture)
 
         def decode(pixel: Tensor) -> tuple[Tensor, PixelModelState]:
             nonlocal position
-            parameters = model.mixture(decoder.step(model.embed(pixel.long(), position)))
+            parameters = decoder.step(model.embed(pixel.long(), position))
             position = position + 1
             return parameters, PixelModelState(decoder.state, position)
 
