@@ -116,7 +116,7 @@ class Decoder:
         n = self._count.value
         return EncoderState(
             tuple(
-                CacheState(layer.k[:, :, :n], layer.v[:, :, :n], layer.mask[:, :n])
+                CacheState(layer.k.narrow(2, 0, n), layer.v.narrow(2, 0, n), layer.mask.narrow(1, 0, n))
                 if isinstance(layer, CacheState)
                 else layer
                 for layer in self._layers
