@@ -26,7 +26,7 @@ import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from benchmarks.attention import machine
 from momentum_transformer.experiments.pictures import PICTURE_MODELS, PictureTask
 from momentum_transformer.experiments.runs import Request, load_run, load_task
-from momentum_transformer.generation.pixels import stepper
+from momentum_transformer.generation.pixels import Stepper
 from momentum_transformer.layers.block import Block
 from momentum_transformer.models.encoder import EncoderState
 from momentum_transformer.models.logistic_mixture import mixture_log_likelihood, sample_mixture
@@ -100,12 +100,11 @@ def seconds_per_byte(subject: Subject, place: int) -> float:
     if subject.method == "peer":
         step = peer(model, batch)
     else:
-        step = stepper(model, state_at(model, batch, place, subject.method))
+        step = Stepper(model, state_at(model, batch, place, subject.method)).step
     step(pixel)
     start = time.perf_counter()
     for _ in range(STEPS):
-        parameters, _ = step(pixel)
-        pixel = sample_mixture(parameters, uniform)
+        pixel = sample_mixture(step(pixel), uniform)
     return (time.perf_counter() - start) / STEPS
 
 
@@ -136,7 +135,7 @@ def matrices(model: PixelModel, batch: int) -> Callable[[], None]:
     return multiply
 
 
-def peer(model: PixelModel, batch: int) -> Callable[[torch.Tensor], tuple[torch.Tensor, Any]]:
+def peer(model: PixelModel, batch: int) -> Callable[[torch.Tensor], torch.Tensor]:
     """The recurrent encoder of fast-transformers with linear attention, the same sizes, our embedding and mixture."""
     from fast_transformers.builders import RecurrentEncoderBuilder  # type: ignore[import-not-found]
 
@@ -155,10 +154,11 @@ def peer(model: PixelModel, batch: int) -> Callable[[torch.Tensor], tuple[torch.
     memory: Any = None
     position = torch.zeros(batch, dtype=torch.long)
 
-    def step(pixel: torch.Tensor) -> tuple[torch.Tensor, Any]:
+    def step(pixel: torch.Tensor) -> torch.Tensor:
         nonlocal memory
         y, memory = encoder(model.embed(pixel.long(), position), memory)
-        return model.mixture(y), memory
+        parameters: torch.Tensor = model.mixture(y)
+        return parameters
 
     return step
 
@@ -191,7 +191,7 @@ def peak_bytes(subject: Subject) -> int:
         if subject.method == "recompute":
             kept: Any = model(prefix)
         else:
-            step = theirs or stepper(model, state)
+            step = theirs or Stepper(model, state).step
             kept = step(pixel), step(pixel)
     del kept
     assert profile.profiler is not None
