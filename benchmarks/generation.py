@@ -12,6 +12,7 @@ with linear attention ("peer").
 """
 
 import argparse
+import gc
 import json
 import time
 from collections.abc import Callable
@@ -25,7 +26,7 @@ import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from benchmarks.attention import machine
 from momentum_transformer.experiments.pictures import PICTURE_MODELS, PictureTask
 from momentum_transformer.experiments.runs import Request, load_run, load_task
-from momentum_transformer.generation.pixels import stepper
+from momentum_transformer.generation.pixels import Stepper
 from momentum_transformer.layers.block import Block
 from momentum_transformer.models.encoder import EncoderState
 from momentum_transformer.models.logistic_mixture import mixture_log_likelihood, sample_mixture
@@ -66,14 +67,14 @@ def check(model: PixelModel) -> None:
 
 
 def state_at(model: PixelModel, batch: int, place: int, method: str) -> PixelModelState:
-    """A state as it is at that place. A cache is filled with noise: its size decides the time, not its content."""
+    """A state as it is at that place. A cache is full of ones: its size decides the time, not its content."""
     state = model.initial_state(batch)
     if method != "cache":
         return state
     layers = []
     for layer in state.encoder.layers:
         heads, width = layer.k.shape[1], layer.k.shape[3]
-        k, v = torch.randn(2, batch, heads, place, width)
+        k, v = torch.ones(2, batch, heads, place, width)
         layers.append(CacheState(k, v, torch.ones(batch, place, dtype=torch.bool)))
     return PixelModelState(EncoderState(tuple(layers)), torch.full_like(state.position, place))
 
@@ -99,12 +100,11 @@ def seconds_per_byte(subject: Subject, place: int) -> float:
     if subject.method == "peer":
         step = peer(model, batch)
     else:
-        step = stepper(model, state_at(model, batch, place, subject.method))
+        step = Stepper(model, state_at(model, batch, place, subject.method)).step
     step(pixel)
     start = time.perf_counter()
     for _ in range(STEPS):
-        parameters, _ = step(pixel)
-        pixel = sample_mixture(parameters, uniform)
+        pixel = sample_mixture(step(pixel), uniform)
     return (time.perf_counter() - start) / STEPS
 
 
@@ -135,7 +135,7 @@ def matrices(model: PixelModel, batch: int) -> Callable[[], None]:
     return multiply
 
 
-def peer(model: PixelModel, batch: int) -> Callable[[torch.Tensor], tuple[torch.Tensor, Any]]:
+def peer(model: PixelModel, batch: int) -> Callable[[torch.Tensor], torch.Tensor]:
     """The recurrent encoder of fast-transformers with linear attention, the same sizes, our embedding and mixture."""
     from fast_transformers.builders import RecurrentEncoderBuilder  # type: ignore[import-not-found]
 
@@ -154,10 +154,11 @@ def peer(model: PixelModel, batch: int) -> Callable[[torch.Tensor], tuple[torch.
     memory: Any = None
     position = torch.zeros(batch, dtype=torch.long)
 
-    def step(pixel: torch.Tensor) -> tuple[torch.Tensor, Any]:
+    def step(pixel: torch.Tensor) -> torch.Tensor:
         nonlocal memory
         y, memory = encoder(model.embed(pixel.long(), position), memory)
-        return model.mixture(y), memory
+        parameters: torch.Tensor = model.mixture(y)
+        return parameters
 
     return step
 
@@ -166,10 +167,40 @@ def bytes_kept(subject: Subject) -> int:
     """What has to be kept between two bytes, for each picture, at the end of it."""
     if subject.method == "recompute":
         return subject.model.length  # the bytes drawn so far
-    if subject.method == "matrices":
-        return 0
     state = state_at(subject.model, 1, subject.model.length, subject.method)
     return sum(tensor.numel() * tensor.element_size() for tensor in state_tensors(state).values())
+
+
+def memory_per_image(subject: Subject) -> int:
+    """What one more picture in the batch takes while it is drawn: states, caches, buffers and what comes and goes."""
+    few, many = 4, 8
+    more = peak_bytes(subject._replace(batch=many)) - peak_bytes(subject._replace(batch=few))
+    return more // (many - few)
+
+
+@torch.inference_mode()
+def peak_bytes(subject: Subject) -> int:
+    """Of the tensors that drawing makes, the most that are there at once."""
+    model, batch = subject.model, subject.batch
+    pixel = torch.zeros(batch, dtype=torch.uint8)
+    prefix = torch.zeros(batch, model.length, dtype=torch.uint8)
+    state = model.initial_state(batch)
+    theirs = peer(model, batch) if subject.method == "peer" else None
+    gc.collect()  # nothing that was made before is freed meanwhile
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        if subject.method == "recompute":
+            kept: Any = model(prefix)
+        else:
+            step = theirs or Stepper(model, state).step
+            kept = step(pixel), step(pixel)
+    del kept
+    assert profile.profiler is not None
+    changes = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    now = most = 0
+    for event in sorted(changes, key=lambda event: event.start_ns()):
+        now += event.nbytes()
+        most = max(most, now)
+    return most
 
 
 def row(subject: Subject, best: dict[int, float]) -> dict[str, Any]:
@@ -187,7 +218,8 @@ def row(subject: Subject, best: dict[int, float]) -> dict[str, Any]:
         "batch": subject.batch,
         "images_per_second": float(f"{subject.batch / (mean * subject.model.length):.4g}"),
         "milliseconds_per_byte": round(1000 * mean, 3),
-        "bytes_per_image": bytes_kept(subject),
+        "bytes_per_image": 0 if subject.method == "matrices" else bytes_kept(subject),
+        "memory_per_image": 0 if subject.method == "matrices" else memory_per_image(subject),
         "extrapolated_from_places": places,
     }
 

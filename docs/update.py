@@ -8,6 +8,7 @@ import json
 import re
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from momentum_transformer.bench import suite
 from momentum_transformer.bench.plot import draw
@@ -102,13 +103,18 @@ def generation_table() -> str:
         "matrices": "its matrix multiplications alone",
         "peer": "fast-transformers",
     }
-    lines = ["| model | how | batch | images/s | ms a byte | state of an image |", "|---|---|---:|---:|---:|---:|"]
+    times = {(row["method"], row["batch"]): row["milliseconds_per_byte"] for row in result["rows"]}
+    lines = ["| model | how | batch | images/s | ms a byte | ÷ matrices | state of an image | memory of an image |"]
+    lines.append("|---|---|---:|---:|---:|---:|---:|---:|")
     for row in result["rows"]:
-        kept = f"{row['bytes_per_image'] / 1024:,.0f} KiB" if row["bytes_per_image"] else ""
+        state, memory = (f"{row[f'{name}_per_image'] / 1024:,.0f} KiB" for name in ("bytes", "memory"))
+        bare = row["method"] == "matrices"
+        share = row["milliseconds_per_byte"] / times["matrices", row["batch"]]
         lines.append(
             f"| {row['model']} | {methods[row['method']]} | {row['batch']} | {row['images_per_second']:.3g} "
-            f"| {row['milliseconds_per_byte']:.2f} | {kept} |"
+            f"| {row['milliseconds_per_byte']:.2f} | {share:.2f} | " + (" | |" if bare else f"{state} | {memory} |")
         )
+    lines += ["", *generation_targets(result["rows"])]
     machine = result["machine"]
     lines += [
         "",
@@ -116,6 +122,23 @@ def generation_table() -> str:
         f"torch {machine['torch']}). Command: `{result['command']}`.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def generation_targets(rows: list[dict[str, Any]]) -> list[str]:
+    """The slowest linear-time model against the bare matrix multiplications, and ours against the peer's."""
+    lines = ["| target | batch | bound | measured | met |", "|---|---:|---:|---:|---:|"]
+    for batch, least in ((1, 2.5), (64, 2.0)):
+        at = [row for row in rows if row["batch"] == batch]
+        times = {row["method"]: row["milliseconds_per_byte"] for row in at if row["model"] == "linear"}
+        worst = max((row for row in at if row["method"] == "recurrent"), key=lambda row: row["milliseconds_per_byte"])
+        share = worst["milliseconds_per_byte"] / times["matrices"]
+        name = f"a step ÷ its matrix multiplications, the slowest: {worst['model']}"
+        lines.append(f"| {name} | {batch} | ≤ 1.6 | {share:.2f} | {'yes' if share <= 1.6 else 'no'} |")
+        if "peer" in times:
+            ratio = times["peer"] / times["recurrent"]
+            name, met = "linear: images/s ÷ fast-transformers'", "yes" if ratio >= least else "no"
+            lines.append(f"| {name} | {batch} | ≥ {least:g} | {ratio:.2f} | {met} |")
+    return lines
 
 
 def fill(text: str, found: dict[str, str]) -> str:

@@ -13,30 +13,38 @@ from momentum_transformer import (
     SoftmaxAttention,
 )
 from momentum_transformer.generation.decoder import Decoder, can_decode
+from momentum_transformer.kernels.build import VARIANTS
+from momentum_transformer.kernels.library import Missing, native
+from momentum_transformer.layers.mixers import Mixer
+from momentum_transformer.layers.residual import Residual
+from momentum_transformer.models.encoder import EncoderState
 from momentum_transformer.ops.native import status
 
 needs_native = pytest.mark.skipif(status() is not None, reason=f"native kernels: {status()}")
-RULES = {
+RULES: dict[str, Residual] = {
     "plain": PlainResidual(),
     "momentum": MomentumResidual(0.9, 0.7),
     "adaptive": AdaptiveMomentumResidual(0.8),
     "adaptive, bounded": AdaptiveMomentumResidual(1.0, 0.5),
 }
-MIXERS = {"linear": LinearAttention(), "momentum": MomentumAttention(0.6, 0.9), "no momentum": MomentumAttention(0.0)}
+MIXERS: dict[str, Mixer] = {
+    "linear": LinearAttention(),
+    "momentum": MomentumAttention(0.6, 0.9),
+    "no momentum": MomentumAttention(0.0),
+    "softmax": SoftmaxAttention(),
+}
 
 
 @needs_native
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("mixer", MIXERS)
-@pytest.mark.parametrize("width", [24, 40])
+@pytest.mark.parametrize("width", [24, 42])
 def test_decoding_equals_the_step_of_the_encoder(width: int, mixer: str, rule: str, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
-    attention, residual = MIXERS[mixer], RULES[rule]
-    assert isinstance(attention, LinearAttention | MomentumAttention)
-    encoder = Encoder(3, width, 2, attention=attention, residual=residual, activation="gelu").to(dtype).eval()
+    encoder = Encoder(3, width, 2, attention=MIXERS[mixer], residual=RULES[rule], activation="gelu").to(dtype).eval()
     _, state = encoder(torch.randn(5, 7, width, dtype=dtype), return_state=True)
-    decoder = Decoder(encoder, state)
+    decoder = Decoder(encoder, state, room=6)
     for _ in range(6):
         x = torch.randn(5, width, dtype=dtype)
         y, state = encoder.step(x, state)
@@ -45,6 +53,54 @@ def test_decoding_equals_the_step_of_the_encoder(width: int, mixer: str, rule: s
         assert torch.allclose(found, y, rtol=0, atol=1e-12 if dtype == torch.float64 else 2e-5)
     for mine, theirs in zip(decoder.state.layers, state.layers, strict=True):
         assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(mine, theirs, strict=True))
+
+
+@needs_native
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_tokens_that_do_not_exist_are_not_seen(mixer: str) -> None:
+    encoder = Encoder(2, 16, 2, attention=MIXERS[mixer]).double().eval()
+    x = torch.randn(3, 5, 16, dtype=torch.float64)
+    mask = torch.arange(5) < torch.tensor([[5], [2], [0]])
+    x[~mask] = float("nan")
+    _, state = encoder(x, key_mask=mask, return_state=True)
+    token = torch.randn(3, 16, dtype=torch.float64)
+    assert torch.allclose(Decoder(encoder, state, room=1).step(token), encoder.step(token, state)[0], atol=1e-12)
+
+
+@needs_native
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 13])
+def test_a_row_does_not_depend_on_its_batch_nor_on_the_threads(count: int, mixer: str) -> None:
+    encoder = Encoder(2, 96, 3, attention=MIXERS[mixer]).eval()
+    head = torch.nn.Linear(96, 30, bias=False)
+    x, found = torch.randn(4, 13, 96), []
+    before = torch.get_num_threads()
+    for rows, threads in ((13, 1), (count, 3)):
+        torch.set_num_threads(threads)
+        try:
+            decoder = Decoder(encoder, encoder.initial_state(rows), room=4, head=head)
+        finally:
+            torch.set_num_threads(before)
+        found.append(torch.stack([decoder.step(token) for token in x[:, :rows]]))
+    assert torch.equal(found[0][:, :count], found[1])
+
+
+@needs_native
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_instruction_set_gives_the_same(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOMENTUM_ISA", variant)
+    native.cache_clear()
+    try:
+        if isinstance(found := native(), Missing):
+            pytest.skip(found.reason)
+        for attention in MIXERS.values():
+            encoder = Encoder(2, 40, 2, attention=attention).double().eval()
+            x = torch.randn(9, 40, dtype=torch.float64)
+            state = encoder.initial_state(9)
+            y, _ = encoder.step(x, state)
+            assert torch.allclose(Decoder(encoder, state, room=1).step(x), y, atol=1e-12)
+    finally:
+        native.cache_clear()
 
 
 @needs_native
@@ -61,7 +117,6 @@ def test_what_it_cannot_serve_it_says() -> None:
     assert can_decode(Encoder(1, 16, 2).eval())
     others = [
         Encoder(1, 16, 2),  # in training
-        Encoder(1, 16, 2, attention=SoftmaxAttention()).eval(),
         Encoder(1, 16, 2, attention=MomentumAttention(weighting="terminal")).eval(),
         Encoder(1, 16, 2, norm="pre").eval(),
         Encoder(1, 16, 2, residual=AdaptiveMomentumResidual(rule="released")).eval(),
@@ -82,5 +137,17 @@ def test_states_and_inputs_that_do_not_fit_are_refused() -> None:
         Decoder(encoder, Encoder(1, 16, 2).eval().initial_state(3))
     with pytest.raises(ValueError, match=r"x must be torch.float32 \(3, 16\)"):
         Decoder(encoder, state).step(torch.randn(1, 16))
+    softmax = Encoder(2, 16, 2, attention=SoftmaxAttention()).eval()
+    with pytest.raises(ValueError, match="softmax needs room, the number of tokens that may follow, not None"):
+        Decoder(softmax, softmax.initial_state(3))
+    with pytest.raises(ValueError, match="state must be a CacheState"):
+        Decoder(softmax, state, room=1)
+    _, other = softmax(torch.randn(3, 2, 16), return_state=True)
+    with pytest.raises(ValueError, match="caches of state must be equally long, not 0 and 2"):
+        Decoder(softmax, EncoderState((softmax.initial_state(3).layers[0], other.layers[1])), room=1)
+    full = Decoder(softmax, softmax.initial_state(3), room=1)
+    full.step(torch.randn(3, 16))
+    with pytest.raises(ValueError, match="no room for another token"):
+        full.step(torch.randn(3, 16))
     with pytest.raises(ValueError, match="cannot be decoded in place"):
         Decoder(Encoder(1, 16, 2, norm="pre").eval(), state)

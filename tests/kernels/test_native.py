@@ -317,14 +317,15 @@ def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     }
     tests = [
         "-k",
-        "layout or native_equals_chunked or threads or one_token or state or masks",
+        "layout or native_equals_chunked or threads or one_token or state or masks or decoding or exist",
         "-m",
         "not slow",
         "-p",
         "no:xdist",
     ]
+    decoding = Path(__file__).parents[1] / "generation" / "test_decoder.py"
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, *tests],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, str(decoding), *tests],
         env=watched,
         capture_output=True,
         text=True,

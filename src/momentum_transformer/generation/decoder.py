@@ -1,22 +1,26 @@
 """A faster `Encoder.step` for generation: the same weights and numbers, with nothing in between.
 
-q, k and v come from one multiplication, every buffer is made once, states change in place, and what stands between the
-matrix multiplications is native code.
+q, k and v come from one multiplication, weights lie in the order in which they are read, every buffer is made once,
+states change in place, and a token is one call of native code.
 """
+
+import ctypes
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..layers.block import Block
-from ..layers.mixers import LinearAttention, MomentumAttention
+from ..layers.mixers import LinearAttention, MomentumAttention, SoftmaxAttention
 from ..layers.residual import AdaptiveMomentumResidual, MomentumResidual, PlainResidual
 from ..models.encoder import Encoder, EncoderState
 from ..ops.checks import check_state, coefficient
 from ..ops.feature_maps import elu_plus_one
-from ..ops.in_place import AttentionInPlace, ConnectionInPlace
+from ..ops.in_place import TokenProgram
 from ..ops.native import status
 from ..ops.recurrences import Linear, Momentum, Recurrence
-from ..ops.state import map_state
+from ..ops.softmax import check_cache
+from ..ops.state import CacheState, map_state
 
 
 def can_decode(encoder: Encoder) -> bool:
@@ -34,7 +38,7 @@ def _served(block: Block) -> bool:
     adaptive = isinstance(rule, AdaptiveMomentumResidual) and rule.rule == "paper"
     if block.norm != "post" or not (adaptive or isinstance(rule, PlainResidual | MomentumResidual)):
         return False
-    return _recurrence(block) is not None
+    return isinstance(block.attention.mixer, SoftmaxAttention) or _recurrence(block) is not None
 
 
 def _recurrence(block: Block) -> Recurrence | None:
@@ -49,121 +53,144 @@ def _recurrence(block: Block) -> Recurrence | None:
     return Momentum(beta, coefficient("gamma", mixer.gamma, 1, device, below_one=False))
 
 
+class _Buffers(NamedTuple):
+    """What the layers work on, one after the other."""
+
+    x: Tensor
+    qkv: Tensor
+    mixed: Tensor
+    middle: Tensor
+    hidden: Tensor
+    change: Tensor
+    velocity: Tensor
+    updates: tuple[Tensor, Tensor]  # of this layer and the one before, in turn
+
+    @classmethod
+    def of(cls, encoder: Encoder, x: Tensor) -> "_Buffers":
+        (batch, width), block = x.shape, encoder.blocks[0]
+        assert isinstance(block, Block)
+        mixed, middle, change, velocity, *updates = (torch.empty_like(x) for _ in range(6))
+        qkv, hidden = x.new_empty(batch, 3 * width), x.new_empty(batch, block.feedforward.enter.out_features)
+        return cls(x, qkv, mixed, middle, hidden, change, velocity, (updates[0], updates[1]))
+
+
 class Decoder:
     """`step` for one batch, from `state` on. The state is its own, and changes in place.
 
     It is made for the weights as they are: after the encoder has changed, make another one.
+
+    Args:
+        room: how many tokens may follow; softmax needs to know, whose cache is made for all of them at once.
+        head: a linear map of the encoder's output, which is then what `step` gives.
     """
 
-    def __init__(self, encoder: Encoder, state: EncoderState) -> None:
+    def __init__(
+        self, encoder: Encoder, state: EncoderState, *, room: int | None = None, head: nn.Linear | None = None
+    ) -> None:
         if not can_decode(encoder):
             raise ValueError("this encoder cannot be decoded in place; use encoder.step")
         if len(state.layers) != len(encoder.blocks):
             raise ValueError(
                 f"state must have {len(encoder.blocks)} layers like this encoder, not {len(state.layers)}"
             )
-        weight, batch = next(encoder.parameters()), state.layers[0].z.shape[0]
+        weight, batch = next(encoder.parameters()), state.layers[0][-1].shape[0]
         with torch.inference_mode():
-            # the kernels take contiguous states, and nobody else's
-            self.state = map_state(
-                lambda x: x.to(weight.dtype, copy=True, memory_format=torch.contiguous_format), state
-            )
-            self.x = weight.new_empty(batch, encoder.width)
-            velocity = torch.empty_like(self.x)
-            self.layers: list[_Layer] = []
-            x, previous = self.x, None
-            for block, layer_state in zip(encoder.blocks, self.state.layers, strict=True):
+            self._buffers = _Buffers.of(encoder, weight.new_empty(batch, encoder.width))
+            self._program = TokenProgram()
+            self._count, self._room = ctypes.c_int64(0), room  # of tokens in the caches, and that may come
+            self._layers: list[Any] = []
+            for block, layer_state in zip(encoder.blocks, state.layers, strict=True):
                 assert isinstance(block, Block)
-                self.layers.append(_Layer(block, x, layer_state, velocity, previous))
-                x, previous = self.layers[-1].out, self.layers[-1].update
-        self.final_norm = encoder.final_norm
+                self._add(block, layer_state)
+            self.x = self.y = self._buffers.x
+            if isinstance(encoder.final_norm, nn.LayerNorm):
+                self._program.connect(self.x, None, self.x, norm=encoder.final_norm)
+            if head is not None:
+                self.y = self.x.new_empty(batch, head.out_features)
+                self._program.multiply(self.x, head.weight, head.bias, self.y)
+            self._program.finish(self.x.dtype)
+
+    @property
+    def state(self) -> EncoderState:
+        """What it remembers; the next step changes it in place."""
+        n = self._count.value
+        return EncoderState(
+            tuple(
+                CacheState(layer.k.narrow(2, 0, n), layer.v.narrow(2, 0, n), layer.mask.narrow(1, 0, n))
+                if isinstance(layer, CacheState)
+                else layer
+                for layer in self._layers
+            )
+        )
 
     @torch.inference_mode()
     def step(self, x: Tensor) -> Tensor:
-        """x (b, width) → y (b, width)."""
+        """x (b, width) → y (b, width), or what the head makes of it."""
         if x.shape != self.x.shape or x.dtype != self.x.dtype:
             raise ValueError(
                 f"x must be {self.x.dtype} {tuple(self.x.shape)} like this state, not {x.dtype} {tuple(x.shape)}"
             )
+        if self._room is not None:
+            if self._room == 0:
+                raise ValueError("there is no room for another token; make the decoder with more")
+            self._room -= 1
         self.x.copy_(x)
-        for layer in self.layers:
-            layer.step()
-        y: Tensor = self.final_norm(self.layers[-1].out)
-        return y
+        self._program()
+        self._count.value += 1
+        return self.y.clone()
 
-
-class _Layer:
-    """The buffers of one block, and its token."""
-
-    def __init__(self, block: Block, x: Tensor, state: object, velocity: Tensor, previous: Tensor | None) -> None:
-        attention, network = block.attention, block.feedforward
+    def _add(self, block: Block, state: Any) -> None:
+        """The tasks of one block, from x to x."""
+        program, at, attention, network = self._program, self._buffers, block.attention, block.feedforward
         projections = (attention.query, attention.key, attention.value)
-        self.into_heads = (
-            torch.cat([projection.bias for projection in projections]),
-            torch.cat([projection.weight for projection in projections]).T,
-        )
-        self.out_of_heads = attention.out.bias, attention.out.weight.T
-        self.enter, self.leave = (
-            (network.enter.bias, network.enter.weight.T),
-            (network.leave.bias, network.leave.weight.T),
-        )
-        self.activation = nn.ReLU(inplace=True) if isinstance(network.activation, nn.ReLU) else network.activation
-        (batch, width), hidden = x.shape, network.enter.out_features
-        self.x = x
-        self.qkv, self.mixed, self.hidden = (
-            x.new_empty(batch, 3 * width),
-            torch.empty_like(x),
-            x.new_empty(batch, hidden),
-        )
-        self.update, self.middle, self.change, self.out = (torch.empty_like(x) for _ in range(4))
+        weight, bias = (torch.cat([getattr(p, name) for p in projections]) for name in ("weight", "bias"))
+        update, previous = at.updates[:: -1 if len(self._layers) % 2 else 1]
+        first = not self._layers
+        program.multiply(at.x, weight, bias, at.qkv)
+        q, k, v = at.qkv.view(len(at.x), 3, attention.heads, -1).unbind(1)
+        self._attend(block, q, k, v, at.mixed.view(len(at.x), attention.heads, -1), state)
+        program.multiply(at.mixed, attention.out.weight, attention.out.bias, update)
+        rule: dict[str, Any] = {}
+        match block.residual:
+            case MomentumResidual(beta=beta, gamma=gamma):
+                rule = {"beta": beta, "gamma": gamma, "velocity": at.velocity, "first": first}
+            case AdaptiveMomentumResidual(gamma=gamma, delta=delta):
+                rule = {"beta": 1 - delta, "gamma": gamma, "velocity": at.velocity, "first": first}
+                rule["previous"] = None if first else previous
+        program.connect(at.x, update, at.middle, norm=block.attention_norm, **rule)
+        activation = "relu" if isinstance(network.activation, nn.ReLU) else "gelu"
+        program.multiply(at.middle, network.enter.weight, network.enter.bias, at.hidden, activation=activation)
+        program.multiply(at.hidden, network.leave.weight, network.leave.bias, at.change)
+        program.connect(at.middle, at.change, at.x, norm=block.feedforward_norm)
 
-        recurrence, mixer = _recurrence(block), attention.mixer
+    def _attend(self, block: Block, q: Tensor, k: Tensor, v: Tensor, y: Tensor, state: Any) -> None:
+        mixer, recurrence = block.attention.mixer, _recurrence(block)
+        if isinstance(mixer, SoftmaxAttention):
+            check_cache(state, k[:, :, None], v[:, :, None])
+            cache = self._cache(state, q.dtype)
+            self._layers.append(cache)
+            self._program.recall(q, k, v, y, cache, self._count)
+            return
         assert recurrence is not None
-        check_state(state, recurrence.state_type, x.device)
         assert isinstance(mixer, LinearAttention | MomentumAttention)
-        q, k, v = self.qkv.view(batch, 3, attention.heads, -1).unbind(1)
-        y = self.mixed.view(batch, attention.heads, -1)
+        check_state(state, recurrence.state_type, q.device)
+        # the kernels take contiguous states, and nobody else's
+        own = map_state(lambda x: x.to(q.dtype, copy=True, memory_format=torch.contiguous_format), state)
+        self._layers.append(own)
         elu = mixer.feature_map is elu_plus_one
-        self.attend = AttentionInPlace(recurrence, q, k, v, y, state, elu=elu, normalize=mixer.normalize)
-        self.connect = _connection(block, x, self.update, self.middle, velocity, previous)
-        norm = block.feedforward_norm
-        self.finish = ConnectionInPlace(
-            self.middle, self.change, self.out, norm=(norm.weight, norm.bias), eps=norm.eps
-        )
+        self._program.attend(recurrence, q, k, v, y, own, elu=elu, normalize=mixer.normalize)
 
-    def step(self) -> None:
-        bias, weight = self.into_heads
-        torch.addmm(bias, self.x, weight, out=self.qkv)
-        self.attend()
-        bias, weight = self.out_of_heads
-        torch.addmm(bias, self.mixed, weight, out=self.update)
-        self.connect()
-        bias, weight = self.enter
-        torch.addmm(bias, self.middle, weight, out=self.hidden)
-        bias, weight = self.leave
-        torch.addmm(bias, self.activation(self.hidden), weight, out=self.change)
-        self.finish()
-
-
-def _connection(
-    block: Block, x: Tensor, update: Tensor, out: Tensor, velocity: Tensor, previous: Tensor | None
-) -> ConnectionInPlace:
-    norm, eps = (block.attention_norm.weight, block.attention_norm.bias), block.attention_norm.eps
-    first = previous is None
-    match block.residual:
-        case MomentumResidual(beta=beta, gamma=gamma):
-            return ConnectionInPlace(x, update, out, beta=beta, gamma=gamma, velocity=velocity, first=first, norm=norm)
-        case AdaptiveMomentumResidual(gamma=gamma, delta=delta):
-            return ConnectionInPlace(
-                x,
-                update,
-                out,
-                beta=1 - delta,
-                gamma=gamma,
-                velocity=velocity,
-                first=first,
-                previous=previous,
-                norm=norm,
-                eps=eps,
-            )
-    return ConnectionInPlace(x, update, out, norm=norm, eps=eps)
+    def _cache(self, state: CacheState, dtype: torch.dtype) -> CacheState:
+        """The same keys and values, with room for those to come; what does not exist is zero."""
+        if self._room is None or self._room < 0:
+            raise ValueError(f"softmax needs room, the number of tokens that may follow, not {self._room}")
+        b, h, n = state.k.shape[:3]
+        if any(isinstance(layer, CacheState) for layer in self._layers) and n != self._count.value:
+            raise ValueError(f"the caches of state must be equally long, not {self._count.value} and {n} tokens")
+        self._count.value = n
+        k, v = (x.new_zeros(b, h, n + self._room, x.shape[-1], dtype=dtype) for x in (state.k, state.v))
+        mask = state.mask.new_ones(b, n + self._room)
+        mask[:, :n] = state.mask
+        for own, given in ((k, state.k), (v, state.v)):
+            own[:, :, :n] = torch.where(state.mask[:, None, :, None], given, 0)
+        return CacheState(k, v, mask)

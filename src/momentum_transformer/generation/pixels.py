@@ -35,8 +35,8 @@ def draw(
         first: the number of the first picture. Picture i has random numbers of its own, from (seed, i) and the place
             of the byte, so a picture is the same however many are drawn beside it, but for rounding.
     """
-    traced = trace(model, count=count, given=given, temperature=temperature, seed=seed, first=first)
-    return (drawn.pixel for drawn in traced)
+    drawing = _start(model, count, given, temperature, seed, first)
+    return (pixel for pixel, _, _ in drawing)
 
 
 def trace(
@@ -49,9 +49,8 @@ def trace(
     first: int = 0,
 ) -> Iterator[Drawn]:
     """The same as `draw`, for those who want to watch: with distributions and states."""
-    given = torch.zeros(count, 0, dtype=torch.uint8) if given is None else given
-    _check(model, count, given, temperature)
-    return _draw(model, given, temperature, _uniforms(model.length, count, seed, first))
+    drawing = _start(model, count, given, temperature, seed, first)
+    return (Drawn(pixel, parameters, stepper.state) for pixel, parameters, stepper in drawing)
 
 
 def draw_images(
@@ -82,42 +81,58 @@ def draw_images(
     return pictures
 
 
-def _draw(model: PixelModel, given: Tensor, temperature: float, uniforms: Tensor) -> Iterator[Drawn]:
+class Stepper:
+    """What takes a byte and gives the distribution of the next one: the decoder where it serves this model, the
+    model's own step elsewhere."""
+
+    def __init__(self, model: PixelModel, state: PixelModelState) -> None:
+        self._model, self._state = model, state
+        self._decoder: Decoder | None = None
+        if can_decode(model.encoder):
+            room = model.length - int(state.position.max())
+            self._decoder = Decoder(model.encoder, state.encoder, room=room, head=model.mixture)
+            self._state = state._replace(encoder=self._decoder.state)  # the given one may go
+
+    def step(self, pixel: Tensor) -> Tensor:
+        """pixel (count,) → parameters (count, 3 · mixtures)"""
+        if self._decoder is None:
+            parameters, self._state = self._model.step(pixel, self._state)
+            return parameters
+        position = self._state.position
+        self._state = self._state._replace(position=position + 1)
+        return self._decoder.step(self._model.embed(pixel.long(), position))
+
+    @property
+    def state(self) -> PixelModelState:
+        return self._state if self._decoder is None else self._state._replace(encoder=self._decoder.state)
+
+
+Step = tuple[Tensor, Tensor, Stepper]  # pixel, parameters, and what goes on from there
+
+
+def _start(
+    model: PixelModel, count: int, given: Tensor | None, temperature: float, seed: int, first: int
+) -> Iterator[Step]:
+    given = torch.zeros(count, 0, dtype=torch.uint8) if given is None else given
+    _check(model, count, given, temperature)
+    return _draw(model, given, temperature, _uniforms(model.length, count, seed, first))
+
+
+def _draw(model: PixelModel, given: Tensor, temperature: float, uniforms: Tensor) -> Iterator[Step]:
     device = model.places.device
     uniforms = uniforms.to(device)
-    step: Callable[[Tensor], tuple[Tensor, PixelModelState]] | None = None
+    stepper: Stepper | None = None
     pixel = given[:, -1:]
     for position in range(given.shape[1], model.length):
         # inference mode must not be on while the caller has its turn
         with torch.inference_mode():
-            if step is None:
+            if stepper is None:
                 parameters, state = _begin(model, given.to(device))
-                step = stepper(model, state)
+                stepper = Stepper(model, state)
             else:
-                parameters, state = step(pixel)
+                parameters = stepper.step(pixel)
             pixel = sample_mixture(parameters, uniforms[:, position], temperature=temperature)
-        yield Drawn(pixel.clone(), parameters, state)
-
-
-def stepper(model: PixelModel, state: PixelModelState) -> Callable[[Tensor], tuple[Tensor, PixelModelState]]:
-    """What draws the next byte: the decoder where it serves this model, the model's own step elsewhere."""
-    if can_decode(model.encoder):
-        decoder, position = Decoder(model.encoder, state.encoder), state.position
-
-        def decode(pixel: Tensor) -> tuple[Tensor, PixelModelState]:
-            nonlocal position
-            parameters = model.mixture(decoder.step(model.embed(pixel.long(), position)))
-            position = position + 1
-            return parameters, PixelModelState(decoder.state, position)
-
-        return decode
-
-    def step(pixel: Tensor) -> tuple[Tensor, PixelModelState]:
-        nonlocal state
-        parameters, state = model.step(pixel, state)
-        return parameters, state
-
-    return step
+        yield pixel.clone(), parameters, stepper
 
 
 def _begin(model: PixelModel, given: Tensor) -> tuple[Tensor, PixelModelState]:

@@ -61,10 +61,42 @@ class Connect(ctypes.Structure):
     """native/problem.h, field by field."""
 
     _fields_ = (
-        *_integers("rows width first threads is_double"),
+        *_integers("rows width first"),
         *((name, ctypes.c_double) for name in ("beta", "gamma", "eps")),
         *_pointers("x update previous weight bias velocity out"),
     )
+
+
+class Product(ctypes.Structure):
+    """native/program.h, field by field."""
+
+    _fields_ = (*_integers("rows inner outer activation"), *_pointers("x weights bias out"))
+
+
+class Recall(ctypes.Structure):
+    """native/program.h, field by field."""
+
+    _fields_ = (
+        *_integers("b h d e room"),
+        ("scale", ctypes.c_double),
+        *_rows("q k v y"),
+        *_pointers("keys values mask count"),
+    )
+
+
+class Task(ctypes.Structure):
+    """native/program.h, field by field."""
+
+    _fields_ = (*_integers("kind"), *_pointers("what"))
+
+
+class Program(ctypes.Structure):
+    """native/program.h, field by field."""
+
+    _fields_ = (*_integers("count threads is_double"), *_pointers("tasks"))
+
+
+STRUCTURES = (Problem, Step, Connect, Product, Recall, Task, Program)
 
 
 class Native(NamedTuple):
@@ -74,7 +106,7 @@ class Native(NamedTuple):
     forward: Any
     backward: Any
     step: Any
-    connect: Any
+    program: Any
 
 
 class Missing(NamedTuple):
@@ -96,18 +128,18 @@ def native() -> Native | Missing:
     try:
         library = ctypes.CDLL(str(path))
         library.momentum_sizes.restype = ctypes.c_int64
-        sizes = [library.momentum_sizes(i) for i in range(4)]
+        sizes = [library.momentum_sizes(i) for i in range(len(STRUCTURES) + 1)]
         found = library.momentum_variants()
     except (OSError, AttributeError) as error:
         return Missing(f"cannot be loaded: {error}")
-    if sizes != [*(ctypes.sizeof(kind) for kind in (Problem, Step, Connect)), digest()]:
+    if sizes != [*(ctypes.sizeof(kind) for kind in STRUCTURES), digest()]:
         return Missing("compiled from other sources: run `python -m momentum_transformer.kernels.build`")
     names = [name for bit, name in enumerate(VARIANTS) if found >> bit & 1]
     wanted = os.environ.get("MOMENTUM_ISA", names[-1])
     if wanted not in names:
         return Missing(f"MOMENTUM_ISA={wanted}, but this processor runs {', '.join(names)}")
     return Native(
-        wanted, *(library[f"momentum_{part}_{wanted}"] for part in ("forward", "backward", "step", "connect"))
+        wanted, *(library[f"momentum_{part}_{wanted}"] for part in ("forward", "backward", "step", "program"))
     )
 
 

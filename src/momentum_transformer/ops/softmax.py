@@ -65,7 +65,7 @@ def softmax_attention(
             key_mask if key_mask is not None else torch.ones(k.shape[0], k.shape[2], dtype=torch.bool, device=k.device)
         )
         if state is not None:
-            _check_cache(state, k, v)
+            check_cache(state, k, v)
             past = state.k.shape[2]
             k, v = torch.cat([state.k.to(k.dtype), k], 2), torch.cat([state.v.to(v.dtype), v], 2)
             mask = torch.cat([state.mask, mask], 1)
@@ -101,7 +101,7 @@ def _visible(q: Tensor, k: Tensor, key_mask: Tensor | None, causal: bool, past: 
     return keys if order is None else keys & order
 
 
-def _check_cache(state: object, k: Tensor, v: Tensor) -> None:
+def check_cache(state: object, k: Tensor, v: Tensor) -> None:
     if not isinstance(state, CacheState):
         raise ValueError(f"state must be a CacheState, not {type(state).__name__}")
     b, h, past = k.shape[0], k.shape[1], state.k.shape[2]

@@ -23,7 +23,7 @@ template <class T> inline void write_part(T* p, Vec<T> x, int64_t count) {
 
 template <class T> void connect(const Connect& p, int64_t i) {
     int64_t w = p.width, at = i * w;
-    const T *x = static_cast<const T*>(p.x) + at, *update = static_cast<const T*>(p.update) + at;
+    const T *x = static_cast<const T*>(p.x) + at, *update = p.update ? static_cast<const T*>(p.update) + at : nullptr;
     T *out = static_cast<T*>(p.out) + at, *velocity = p.velocity ? static_cast<T*>(p.velocity) + at : nullptr;
     Row<T> row{w};
     T beta = T(p.beta), gamma = T(p.gamma);
@@ -46,7 +46,7 @@ template <class T> void connect(const Connect& p, int64_t i) {
     }
     Vec<T> total{};
     row.each_vector([&](int64_t j, int64_t count) {
-        Vec<T> v = read_part(update + j, count);
+        Vec<T> v = update ? read_part(update + j, count) : Vec<T>{};
         if (velocity) {
             if (!p.first) v += beta * read_part<T>(velocity + j, count);
             write_part(velocity + j, v, count);

@@ -1,6 +1,6 @@
 // Which of the compiled variants this processor can run: bit 0 generic, 1 AVX2, 2 AVX-512.
 #include <cstdint>
-#include "problem.h"
+#include "program.h"
 #ifdef WITH_X86
 #include <cpuid.h>
 #endif
@@ -21,5 +21,7 @@ extern "C" int momentum_variants() {
 
 // Python checks that it writes the structures that this library reads, and that the sources are those it has.
 extern "C" int64_t momentum_sizes(int which) {
-    return which == 0 ? sizeof(Problem) : which == 1 ? sizeof(Step) : which == 2 ? sizeof(Connect) : int64_t(DIGEST);
+    const int64_t sizes[] = {sizeof(Problem), sizeof(Step),   sizeof(Connect), sizeof(Product),
+                             sizeof(Recall),  sizeof(Task), sizeof(Program), int64_t(DIGEST)};
+    return sizes[which];
 }

@@ -1,10 +1,11 @@
 // The kernels for one instruction set; compiled once for each, with -DVARIANT=name.
 #include <atomic>
+#include <memory>
 #include <new>
 #include "backward.h"
-#include "connect.h"
 #include "parallel.h"
 #include "step.h"
+#include "team.h"
 
 namespace {
 
@@ -77,6 +78,18 @@ template <class T> bool backward(const Problem& p) {
     return done;
 }
 
+template <class T> bool decode(const Program& p) {
+    Team<T> team(p);
+    std::unique_ptr<Progress[]> progress(new (std::nothrow) Progress[p.count]);
+    if (!progress) return false;
+    auto body = [&] {
+        void* memory = scratch.grown(round_up(team.scratch() * sizeof(T) + 64, 64));
+        if (memory) team.member(progress.get(), static_cast<T*>(memory));
+    };
+    in_parallel(p.threads, body);
+    return progress[p.count - 1].done == team.parts(p.count - 1);
+}
+
 }  // namespace
 
 #define JOIN_(a, b) a##_##b
@@ -107,11 +120,6 @@ extern "C" int JOIN(momentum_step, VARIANT)(const Step* p) {
     in_parallel(smaller<int64_t>(p->threads, (all + group - 1) / group), body);
     return failed;
 }
-extern "C" int JOIN(momentum_connect, VARIANT)(const Connect* p) {
-    std::atomic<int64_t> next{0};
-    auto body = [&] {
-        for (int64_t i = next++; i < p->rows; i = next++) p->is_double ? connect<double>(*p, i) : connect<float>(*p, i);
-    };
-    in_parallel(p->threads, body);
-    return 0;
+extern "C" int JOIN(momentum_program, VARIANT)(const Program* p) {
+    return !(p->is_double ? decode<double>(*p) : decode<float>(*p));
 }

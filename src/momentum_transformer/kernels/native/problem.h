@@ -54,9 +54,9 @@ struct Step {  // one token: q, k, v (b, h, d | e), state (b, h, d, e) and (b, h
 };
 
 struct Connect {  // rows of x and of its update: out = x + γv, v = βv + update, normalised where there is a weight
-    int64_t rows, width, first, threads, is_double;  // first: there is no velocity yet
-    double beta, gamma, eps;                         // beta: with `previous`, the largest it may become
-    const void *x, *update, *previous;               // previous: the update of the layer before, or null
-    const void *weight, *bias;                       // or null
-    void *velocity, *out;                            // velocity: or null, for a plain residual
+    int64_t rows, width, first;         // first: there is no velocity yet
+    double beta, gamma, eps;            // beta: with `previous`, the largest it may become
+    const void *x, *update, *previous;  // update: or null; previous: the update of the layer before, or null
+    const void *weight, *bias;          // or null
+    void *velocity, *out;               // velocity: or null, for a plain residual
 };
