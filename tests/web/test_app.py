@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import momentum_transformer.web
-from momentum_transformer.web.app import STATIC, Drawing, create_app
+from momentum_transformer.web.app import STATIC, Answer, create_app
 from momentum_transformer.web.messages import MAX_BYTES, DrawRequest
 from momentum_transformer.web.studio import Studio
 
@@ -93,7 +93,7 @@ def test_a_full_studio_answers_busy() -> None:
     client = TestClient(create_app(Studio([FakeModel()], capacity=0)), base_url=HOME)
     answer = client.post("/draw", json=ask())
     assert answer.status_code == 503
-    assert answer.json()["error"].startswith("busy: 0 drawings")
+    assert answer.json()["error"].startswith("busy: 0 viewers")
 
 
 def test_a_viewer_that_takes_nothing_loses_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_a_viewer_that_takes_nothing_loses_its_place(monkeypatch: pytest.MonkeyP
             if message["type"] == "http.response.body":
                 await never()
 
-        await asyncio.wait_for(Drawing(studio, request)({}, never, take_the_start_only), 10)
+        await asyncio.wait_for(Answer(studio, request)({}, never, take_the_start_only), 10)
         with studio.admit("b"):
             pass
 

@@ -133,7 +133,7 @@ def test_everything_works_by_keyboard(page: Any) -> None:
     assert grey(page, f"{card('linear')} canvas") == list(range(64))
     assert number(page, "linear", "given") == "–"
     page.get_by_role("tab", name="Pictures").focus()
-    page.keyboard.press("ArrowRight")
+    page.keyboard.press("End")
     assert page.get_by_role("tab", name="Weights").get_attribute("aria-selected") == "true"
     assert page.locator("#weights").is_visible()
 
@@ -165,7 +165,7 @@ def test_a_busy_or_absent_server_is_said(browser: Any, home: str) -> None:
     page.goto(home)
     page.get_by_role("checkbox", name="linear").wait_for()
     answers = {
-        "busy: 8 drawings": lambda route: route.fulfill(status=503, json={"error": "busy: 8 drawings"}),
+        "busy: 8 viewers": lambda route: route.fulfill(status=503, json={"error": "busy: 8 viewers"}),
         "The server refuses: too many": lambda route: route.fulfill(status=503, body="too many"),
         "The server does not answer.": lambda route: route.abort(),
     }

@@ -59,10 +59,10 @@ def test_a_viewer_has_one_drawing_and_a_full_studio_says_so() -> None:
         with ExitStack() as stack:
             first = stack.enter_context(studio.admit("a"))
             stack.enter_context(studio.admit("b"))
-            with pytest.raises(BusyError, match="busy: 2 drawings"), studio.admit("c"):
+            with pytest.raises(BusyError, match="busy: 2 viewers"), studio.admit("c"):
                 pass
             with studio.admit("a") as second:
-                assert first.result() == "a newer drawing of this page took its place"
+                assert first.result() == "a newer request of this page took its place"
                 assert not second.done()
         with studio.admit("c"), studio.admit("d"):
             pass
