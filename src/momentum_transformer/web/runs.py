@@ -138,7 +138,7 @@ def _translators(runs: dict[Path, Run], names: dict[Path, str], missing: list[st
 
 
 def _names(runs: dict[Path, Run]) -> dict[Path, str]:
-    """The model's name, with what tells it from others of the same name behind it."""
+    """The model's name, with no more than what tells it from others of the same name behind it."""
     names = {}
     for path, run in runs.items():
         peers = [
@@ -146,7 +146,11 @@ def _names(runs: dict[Path, Run]) -> dict[Path, str]:
             for other in runs.values()
             if (other.request.model, other.subject) == (run.request.model, run.subject)
         ]
-        own = [part for part in run.parts if any(part not in peer for peer in peers)]
+        own = []
+        for part in run.parts:
+            alike = [peer for peer in peers if part in peer]
+            own += [part] if len(alike) < len(peers) else []
+            peers = alike
         own += [str(path)] if peers.count(run.parts) > 1 else []
         names[path] = " ".join([run.request.model, *own])
     return names

@@ -9,6 +9,7 @@ const languageNames = new Intl.DisplayNames(["en"], { type: "language" });
 
 export function setUpTranslation({ translators, sentences, most_models: most, most_refinements: mostRefinements }) {
   const work = new Work("/translate", { status: byId("translation-status"), stop: byId("stop-translation") });
+  const hint = byId("translations").firstElementChild;
   const pairOf = ({ source, target }) => `${source}-${target}`;
   const pairs = new Map(translators.map((translator) => [pairOf(translator), translator]));
   byId("languages").replaceChildren(...[...pairs].map(([pair, { source, target }]) =>
@@ -55,17 +56,15 @@ export function setUpTranslation({ translators, sentences, most_models: most, mo
       shown.unshift(new DraftCard({ name: "reference", target }, {}));
       shown[0].still(example.reference);
     }
-    const before = [...byId("translations").children];
     byId("translations").replaceChildren(...shown.map((card) => card.element));
     if (byId("translations").getBoundingClientRect().top > window.innerHeight - 120) byId("translations").scrollIntoView();
     const ask = { models: asked, text, refinements, until_fixed: untilFixed };
     await work.run(ask, { meanwhile: "Translating …", receive: (event) => cards.get(event.model).receive(event) });
+    if (!shown[0].element.isConnected) return; // a newer sentence has taken the place
     const made = [...cards.values()];
-    if (shown[0].element.isConnected && made.every((card) => card.isEmpty)) {
-      byId("translations").replaceChildren(...before);
-    }
+    if (made.every((card) => card.isEmpty)) byId("translations").replaceChildren(hint);
     // what all of them say is said once
-    if (made[0].reason && made.every((card) => card.reason === made[0].reason)) work.say(made[0].reason, { problem: true });
+    if (made[0].reason && made.every(({ reason }) => reason === made[0].reason)) work.say(made[0].reason, { problem: true });
   }
 
   byId("translation-controls").addEventListener("submit", (event) => {
@@ -77,6 +76,7 @@ export function setUpTranslation({ translators, sentences, most_models: most, mo
     event.preventDefault();
     translate();
   });
+  byId("text").addEventListener("input", () => { byId("sentences").value = ""; });
   byId("sentences").addEventListener("change", () => {
     if (byId("sentences").value) byId("text").value = byId("sentences").value;
   });
