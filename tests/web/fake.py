@@ -102,10 +102,10 @@ def serving(studio: Studio) -> Iterator[int]:
 
 
 def still(model: FakeModel | FakeTranslator) -> bool:
-    """Whether the model has stopped working, waited for up to 10 s."""
+    """Whether the model has stopped working, waited for up to 10 s and more."""
     for _ in range(200):
         before = len(model.log)
-        time.sleep(0.05)
+        time.sleep(0.05 + 2 * model.pause)
         if len(model.log) == before:
             return True
     return False
