@@ -65,7 +65,7 @@ def translate(page: Any, text: str) -> None:
 def test_without_picture_models_the_translation_view_comes_first_and_the_other_says_how_to_get_one(page: Any) -> None:
     assert page.get_by_role("tab", name="Translation").get_attribute("aria-selected") == "true"
     assert page.get_by_text("Write a sentence in English").is_visible()
-    assert page.get_by_text("Let models translate it into German").is_visible()
+    assert page.get_by_text("Translate it into German").is_visible()
     page.get_by_role("tab", name="Pictures").click()
     assert page.get_by_text("momentum train digits").is_visible()
     assert not page.get_by_role("button", name="Complete").is_visible()

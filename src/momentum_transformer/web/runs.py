@@ -16,7 +16,7 @@ from ..training.checkpoint import CheckpointError
 from ..training.run_directory import RunError, find_runs
 from .models import Picture
 from .pictures import TrainedModel
-from .translators import TrainedTranslator, read_examples
+from .translators import TrainedTranslator, read_examples, warm_up
 
 EXAMPLES = 12
 UNUSABLE = (CheckpointError, ConfigurationError, RunError)
@@ -130,6 +130,7 @@ def _translators(runs: dict[Path, Run], names: dict[Path, str], missing: list[st
     reasons: dict[str, str] = {}  # why a subject has no test sentences
     for path, run in runs.items():
         if isinstance(run.task, TranslationTask):
+            warm_up(run.task)
             sentences, reason = read_examples(path)
             translators.append(TrainedTranslator(names[path], run.task, sentences))
             reasons[run.subject] = reason and reasons.get(run.subject, reason)

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +50,12 @@ class TrainedTranslator:
             yield Draft(tuple(step.text.split()), len(step.steps[-1]), seconds)
         if is_empty:
             raise RefusedError("there is nothing to translate")
+
+
+def warm_up(task: TranslationTask) -> None:
+    """Make what is only made at the first call: it is no part of a model's speed."""
+    with suppress(LineError):  # a vocabulary of another script
+        Translator(task, refinements=1).lines(["a"])
 
 
 def read_examples(run: Path) -> tuple[tuple[Example, ...], str]:

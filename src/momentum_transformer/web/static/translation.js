@@ -22,7 +22,7 @@ export function setUpTranslation({ translators, sentences, most_models: most, mo
     const { source, target } = pairs.get(pair);
     work.abort();
     byId("source-language").textContent = `Write a sentence in ${languageNames.of(source)}`;
-    byId("target-language").textContent = `Let models translate it into ${languageNames.of(target)}`;
+    byId("target-language").textContent = `Translate it into ${languageNames.of(target)}`;
     byId("text").lang = source;
     const mine = translators.flatMap((model, position) => (pairOf(model) === pair ? [{ model, position }] : []));
     byId("translators").replaceChildren(...choices(mine, most));
