@@ -188,9 +188,9 @@ class Bench:
 
 @dataclass(frozen=True)
 class Serve:
-    """Serve a page where trained models complete pictures pixel by pixel, side by side. Ctrl-C ends it.
+    """Serve a page where trained models complete pictures and translate text, side by side. Ctrl-C ends it.
 
-    Example: momentum serve runs/mnist
+    Example: momentum serve runs/mnist runs/multi30k
     """
 
     runs: Positional[tuple[Path, ...]] = ()

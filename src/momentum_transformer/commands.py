@@ -198,13 +198,14 @@ def _(command: cli.Serve) -> int:
     if not runs:
         raise RunError("there is no model to serve yet; make one: momentum train digits, then: momentum serve runs")
     with open_socket(command.host, command.port) as listening:
-        models, missing = load_models(runs, command.data_dir)
+        models, translators, missing = load_models(runs, command.data_dir)
         if not is_private(listening):
-            missing.append("others can reach this page: everyone in your network may use this machine to draw")
+            missing.append("others can reach this page: everyone in your network may use this machine's models")
         for line in missing:
             CONSOLE.print(line, soft_wrap=True)
-        shown = f"{len(models)} models" if len(models) > 1 else models[0].name
+        names = [*(model.name for model in models), *(translator.name for translator in translators)]
+        shown = f"{len(names)} models" if len(names) > 1 else names[0]
         CONSOLE.print(f"{shown}: {address(listening)} (Ctrl-C stops)", soft_wrap=True)
-        serve(Studio(models), listening, host=command.host)
+        serve(Studio(models, translators), listening, host=command.host)
     CONSOLE.print("stopped")
     return 0

@@ -101,6 +101,25 @@ def test_long_lines_are_split_at_sentences(trained: dict[str, Path]) -> None:
         translator.lines(["A " + "dog " * 100], first=8)
 
 
+def test_a_line_can_be_watched_step_by_step(trained: dict[str, Path]) -> None:
+    for run in trained.values():
+        task, _, _ = load_task(run)
+        translator = Translator(task, refinements=3)
+        for line in ("A dog runs .", " ".join(["Man sees a dog ."] * 9)):
+            steps = list(translator.steps(line))
+            (whole,) = translator.lines([line])
+            assert steps[-1] == whole
+            assert [step.steps for step in steps] == [whole.steps[: i + 1] for i in range(len(whole.steps))]
+        assert not list(translator.steps(" "))
+        assert translator.lines(["\x01"])[0].text == ""  # there is no piece in it
+
+
+def test_half_a_character_is_named_with_its_line(trained: dict[str, Path]) -> None:
+    task, _, _ = load_task(trained["momentum"])
+    with pytest.raises(DataError, match=r"text, line 2: .* half a character"):
+        Translator(task).lines(["A dog .", "\ud800"], name="text")
+
+
 def test_an_unknown_script_is_named_with_its_line(trained: dict[str, Path]) -> None:
     task, _, _ = load_task(trained["momentum"])
     with pytest.raises(DataError, match=r"text, line 2: .* script"):

@@ -1,4 +1,4 @@
-"""A model whose pictures are known beforehand, and a server to show it."""
+"""Models whose pictures and translations are known beforehand, and a server to show them."""
 
 import threading
 import time
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from momentum_transformer.web.models import Picture, Step
+from momentum_transformer.web.models import Draft, Example, Picture, RefusedError, Step
 from momentum_transformer.web.server import Server, open_socket
 from momentum_transformer.web.studio import Studio
 
@@ -42,9 +42,47 @@ class FakeModel:
             yield Step((position + seed) % 256, self.bits, 100 * (position + 1), self.pause or 1e-6)
 
 
+@dataclass
+class FakeTranslator:
+    """Drafts the words in lower case; refinement n writes word n in capitals, and there is nothing more to do."""
+
+    name: str = "fake"
+    languages: tuple[str, str] = ("en", "de")
+    refinements: int | None = 2
+    shown: Sequence[Example] = ()
+    pause: float = 0.0  # seconds a step
+    fail_at: int | None = None
+    refuses: str | None = None
+    log: list[str] = field(default_factory=list)  # the name, once a step
+
+    def examples(self) -> Sequence[Example]:
+        return self.shown
+
+    def translate(self, text: str, *, refinements: int, until_fixed: bool) -> Iterator[Draft]:
+        if self.refuses and self.refuses in text:
+            raise RefusedError(f"{self.refuses!r} is refused")
+        before: tuple[str, ...] | None = None
+        for step in range(1 if self.refinements is None else refinements + 1):
+            if step == self.fail_at:
+                raise ValueError("made to fail")
+            time.sleep(self.pause)
+            self.log.append(self.name)
+            words = tuple(word.upper() if i < step else word.lower() for i, word in enumerate(text.split()))
+            yield Draft(words, 2 * len(words), self.pause or 1e-3)
+            if until_fixed and words == before:
+                return
+            before = words
+
+
 def ask(**changes: object) -> dict[str, object]:
     """A good request, with fields changed."""
     return {"viewer": "viewer-one", "models": [0], "given": [], "temperature": 1.0, "seed": 0, **changes}
+
+
+def ask_translation(**changes: object) -> dict[str, object]:
+    """A good request for a translation, with fields changed."""
+    good = {"viewer": "viewer-one", "models": [0], "text": "A dog runs", "refinements": 2, "until_fixed": False}
+    return {**good, **changes}
 
 
 @contextmanager
@@ -63,11 +101,11 @@ def serving(studio: Studio) -> Iterator[int]:
         assert not thread.is_alive(), "the server does not stop"
 
 
-def still(model: FakeModel) -> bool:
-    """Whether the model has stopped drawing, waited for up to 10 s."""
+def still(model: FakeModel | FakeTranslator) -> bool:
+    """Whether the model has stopped working, waited for up to 10 s and more."""
     for _ in range(200):
         before = len(model.log)
-        time.sleep(0.05)
+        time.sleep(0.05 + 2 * model.pause)
         if len(model.log) == before:
             return True
     return False

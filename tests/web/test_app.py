@@ -9,11 +9,12 @@ import pytest
 from starlette.testclient import TestClient
 
 import momentum_transformer.web
-from momentum_transformer.web.app import STATIC, Drawing, create_app
+from momentum_transformer.web.app import STATIC, Answer, create_app
 from momentum_transformer.web.messages import MAX_BYTES, DrawRequest
+from momentum_transformer.web.models import Example
 from momentum_transformer.web.studio import Studio
 
-from .fake import FakeModel, ask
+from .fake import FakeModel, FakeTranslator, ask, ask_translation
 
 HOME = "http://127.0.0.1:8000"
 FOLDER = Path(momentum_transformer.web.__file__).parent / "static"
@@ -22,7 +23,12 @@ FOLDER = Path(momentum_transformer.web.__file__).parent / "static"
 @pytest.fixture
 def client() -> TestClient:
     models = [FakeModel(shown=[bytes(range(16))]), FakeModel("bad", fail_at=2)]
-    return TestClient(create_app(Studio(models), host_names=("studio.example",)), base_url=HOME)
+    translators = [
+        FakeTranslator("careful", shown=[Example("A dog", "Ein Hund")], refuses="狗"),
+        FakeTranslator("once", refinements=None, refuses="狗"),
+        FakeTranslator("bad", fail_at=1),
+    ]
+    return TestClient(create_app(Studio(models, translators), host_names=("studio.example",)), base_url=HOME)
 
 
 def drawn(text: str) -> list[dict[str, Any]]:
@@ -52,6 +58,12 @@ def test_models_are_described(client: TestClient) -> None:
     described = client.get("/models").json()
     assert [model["name"] for model in described["models"]] == ["fake", "bad"]
     assert described["examples"] == {"ramps": [list(range(16))]}
+    assert described["translators"][:2] == [
+        {"name": "careful", "source": "en", "target": "de", "refinements": 2},
+        {"name": "once", "source": "en", "target": "de", "refinements": None},
+    ]
+    assert described["sentences"] == {"en-de": [{"source": "A dog", "reference": "Ein Hund"}]}
+    assert (described["most_models"], described["most_refinements"]) == (8, 20)
 
 
 def test_a_drawing_is_a_stream_of_lines(client: TestClient) -> None:
@@ -68,6 +80,53 @@ def test_a_model_that_fails_does_not_hurt_the_others_or_the_next_request(client:
     assert [event["model"] for event in events if "error" in event] == [1]
     assert sum(len(event["values"]) for event in events if event["model"] == 0) == 16
     assert client.post("/draw", json=ask()).status_code == 200
+
+
+def test_a_translation_is_a_stream_of_steps_with_changed_words_named(client: TestClient) -> None:
+    answer = client.post("/translate", json=ask_translation(models=[0, 1], text="A dog"))
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    events = drawn(answer.text)
+    careful, once = ([event for event in events if event["model"] == number] for number in (0, 1))
+    assert [(event["step"], event["words"], event["changed"], event["done"]) for event in careful[:-1]] == [
+        (0, ["a", "dog"], [], False),
+        (1, ["A", "dog"], [0], False),
+        (2, ["A", "DOG"], [1], False),
+    ]
+    assert [event["tokens_per_second"] for event in careful[:-1]] == pytest.approx([4000, 2000, 4000 / 3])
+    assert [event.get("words") for event in once] == [["a", "dog"], None]
+    assert careful[-1] == {"model": 0, "done": True}
+
+
+def test_a_translation_can_stop_at_a_fixed_point(client: TestClient) -> None:
+    asked = ask_translation(text="A dog", refinements=9, until_fixed=True)
+    steps = drawn(client.post("/translate", json=asked).text)[:-1]
+    assert [event["is_same"] for event in steps] == [False, False, False, True]
+
+
+def test_a_text_that_a_model_refuses_is_one_line_and_no_failure(
+    client: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    events = drawn(client.post("/translate", json=ask_translation(models=[0, 1], text="狗")).text)
+    assert [(event["model"], event["error"]) for event in events] == [(0, "'狗' is refused"), (1, "'狗' is refused")]
+    assert not caplog.text
+
+
+def test_a_translator_that_fails_does_not_hurt_the_others(client: TestClient) -> None:
+    events = drawn(client.post("/translate", json=ask_translation(models=[0, 2])).text)
+    problems = [event["error"] for event in events if "error" in event]
+    assert problems == ["bad failed (ValueError); the server's terminal says more"]
+    assert [event["model"] for event in events if event["done"]] == [2, 0]
+
+
+def test_a_bad_translation_request_gets_its_reason(client: TestClient) -> None:
+    answer = client.post("/translate", json=ask_translation(text="a" * 2000))
+    assert (answer.status_code, answer.json()["error"]) == (
+        400,
+        "the text must have at most 1000 characters, not 2000",
+    )
+    assert client.post("/translate", content=b"?", headers={"content-type": "text/plain"}).status_code == 400
+    assert client.get("/translate").status_code == 405
 
 
 @pytest.mark.parametrize(
@@ -93,7 +152,7 @@ def test_a_full_studio_answers_busy() -> None:
     client = TestClient(create_app(Studio([FakeModel()], capacity=0)), base_url=HOME)
     answer = client.post("/draw", json=ask())
     assert answer.status_code == 503
-    assert answer.json()["error"].startswith("busy: 0 drawings")
+    assert answer.json()["error"].startswith("busy: 0 viewers")
 
 
 def test_a_viewer_that_takes_nothing_loses_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +169,7 @@ def test_a_viewer_that_takes_nothing_loses_its_place(monkeypatch: pytest.MonkeyP
             if message["type"] == "http.response.body":
                 await never()
 
-        await asyncio.wait_for(Drawing(studio, request)({}, never, take_the_start_only), 10)
+        await asyncio.wait_for(Answer(studio, request)({}, never, take_the_start_only), 10)
         with studio.admit("b"):
             pass
 
@@ -158,6 +217,7 @@ def test_a_name_pointed_at_this_machine_is_refused(client: TestClient, host: str
 )
 def test_another_site_is_refused(client: TestClient, origin: str) -> None:
     assert client.post("/draw", json=ask(), headers={"origin": origin}).status_code == 403
+    assert client.post("/translate", json=ask_translation(), headers={"origin": origin}).status_code == 403
     assert client.get("/models", headers={"origin": origin}).status_code == 403
 
 

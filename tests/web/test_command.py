@@ -15,6 +15,7 @@ import pytest
 from momentum_transformer.cli import main
 
 from .test_runs import begin
+from .toy_runs import train_toy
 
 
 def run(*words: str) -> int:
@@ -45,6 +46,19 @@ def test_a_run_is_served_until_ctrl_c(tmp_path: Path) -> None:
     finally:
         process.kill()
     assert (process.returncode, out, error) == (0, "stopped\n", "")
+
+
+def test_runs_of_both_kinds_are_served(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("sentencepiece", reason="translation needs sentencepiece")
+    monkeypatch.setattr("momentum_transformer.web.server.Server.run", lambda *_: None)
+    translator = train_toy(tmp_path, "linear")
+    capsys.readouterr()
+    assert run(str(translator), "--port", "0") == 0
+    assert capsys.readouterr().out.startswith("linear: http://127.0.0.1:")
+    assert run(str(begin(tmp_path, "digits", "momentum")), str(translator), "--port", "0") == 0
+    assert capsys.readouterr().out.startswith("2 models: http://127.0.0.1:")
 
 
 def test_a_busy_port_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,11 +4,18 @@ import json
 
 import pytest
 
-from momentum_transformer.web.messages import MAX_BYTES, BadRequestError, parse_draw_request
+from momentum_transformer.web.messages import (
+    MAX_BYTES,
+    MAX_CHARACTERS,
+    BadRequestError,
+    parse_draw_request,
+    parse_translate_request,
+)
 from momentum_transformer.web.models import Picture
 
-from .fake import FakeModel, ask
+from .fake import FakeModel, FakeTranslator, ask, ask_translation
 
+TRANSLATORS = [FakeTranslator(), FakeTranslator("second"), FakeTranslator("french", ("en", "fr"))]
 MODELS = [FakeModel(), FakeModel("second"), FakeModel("wide", picture=Picture(5, 4, 1))]
 
 
@@ -71,3 +78,45 @@ def test_a_deeply_nested_field_is_refused(depth: int) -> None:
     text = json.dumps(ask(seed="?")).replace('"?"', "[" * depth + "]" * depth)
     with pytest.raises(BadRequestError):
         parse_draw_request(text.encode(), MODELS)
+
+
+def test_a_good_translation_request_is_understood() -> None:
+    message = json.dumps(ask_translation(models=[1, 0], text=" A\tdog\n runs ", until_fixed=True)).encode()
+    request = parse_translate_request(message, TRANSLATORS)
+    assert (request.models, request.text, request.refinements, request.until_fixed) == ((1, 0), "A dog runs", 2, True)
+    longest = json.dumps(ask_translation(text="ü" * MAX_CHARACTERS)).encode()
+    assert parse_translate_request(longest, TRANSLATORS).text == "ü" * MAX_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"viewer": "short"}, "viewer must be"),
+        ({"models": [0] * 9}, "models must be a list of 1 to 8 numbers"),
+        ({"models": [3]}, "models must be numbers from 0 to 2, not 3"),
+        ({"models": [0, 2]}, "models must all translate between the same languages"),
+        ({"text": ""}, "there is nothing to translate"),
+        ({"text": " \n\u2003"}, "there is nothing to translate"),
+        ({"text": None}, "text must be a text, not null"),
+        ({"text": ["A dog"]}, "text must be a text, not a list of 1"),
+        ({"text": "a" * (MAX_CHARACTERS + 1)}, f"the text must have at most {MAX_CHARACTERS} characters, not 1001"),
+        ({"refinements": -1}, "refinements must be a whole number from 0 to 20, not -1"),
+        ({"refinements": 21}, "refinements must be a whole number from 0 to 20, not 21"),
+        ({"refinements": 1.5}, "refinements must be a whole number"),
+        ({"refinements": True}, "refinements must be a whole number"),
+        ({"until_fixed": 1}, "until_fixed must be true or false, not 1"),
+        ({"path": "/etc/passwd"}, "the message must be an object with exactly these fields"),
+    ],
+)
+def test_a_bad_field_of_a_translation_is_named(change: dict[str, object], reason: str) -> None:
+    with pytest.raises(BadRequestError) as refused:
+        parse_translate_request(json.dumps(ask_translation(**change)).encode(), TRANSLATORS)
+    assert str(refused.value).startswith(reason)
+    assert len(str(refused.value)) < 200
+
+
+def test_what_no_model_can_do_is_refused() -> None:
+    with pytest.raises(BadRequestError, match="there is no such model here"):
+        parse_translate_request(json.dumps(ask_translation()).encode(), [])
+    with pytest.raises(BadRequestError, match="there is no such model here"):
+        parse_draw_request(json.dumps(ask()).encode(), [])

@@ -16,7 +16,8 @@ from momentum_transformer.models.logistic_mixture import mixture_log_likelihood
 from momentum_transformer.training.checkpoint import CheckpointError, save_checkpoint
 from momentum_transformer.training.run_directory import RunDirectory, RunError
 from momentum_transformer.web.models import Picture
-from momentum_transformer.web.runs import EXAMPLES, TrainedModel, load_models
+from momentum_transformer.web.pictures import TrainedModel
+from momentum_transformer.web.runs import EXAMPLES, load_models
 
 MODELS = ("softmax", "linear", "momentum", "adaptive-momentum")
 
@@ -80,34 +81,38 @@ def test_a_picture_can_begin_from_nothing(models: list[TrainedModel]) -> None:
     assert [step.value for step in steps] == draw_images(models[2].model, count=1)[0].tolist()
 
 
-def test_runs_that_draw_no_pictures_or_are_broken_are_left_out_of_a_folder(runs: Path, tmp_path: Path) -> None:
+def test_runs_that_make_nothing_to_see_or_are_broken_are_left_out_of_a_folder(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "alien").mkdir()
     (tmp_path / "alien" / "config.json").write_text("[]")
-    models, missing = load_models([runs, tmp_path])
+    models, _, missing = load_models([runs, tmp_path])
     assert len(models) == 4
-    assert missing[0] == f"left out: 1 of the runs in {runs} draw no pictures"
+    assert missing[0] == f"left out: 1 of the runs in {runs} neither draw nor translate"
     assert "holds no object" in missing[1]
 
 
 def test_a_named_run_must_be_usable(runs: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="is a run of copy, which draws no pictures"):
+    with pytest.raises(RunError, match="is a run of copy, which neither draws nor translates"):
         load_models([runs / "copy" / "linear" / "tiny-seed0"])
     with pytest.raises(RunError, match="there is no nowhere"):
         load_models([Path("nowhere")])
-    with pytest.raises(RunError, match=r"no trained run that draws pictures in .*; make one: momentum train digits"):
+    with pytest.raises(
+        RunError, match=r"no trained run that draws or translates in .*; make one: momentum train digits"
+    ):
         load_models([tmp_path])
     broken = begin(tmp_path, "digits", "linear")
     (broken / "checkpoint" / "best.safetensors").unlink()
     with pytest.raises(CheckpointError, match="there is no checkpoint"):
         load_models([broken])
-    with pytest.raises(RunError, match=r"no trained run that draws pictures in .* \(left out: there is no checkpoint"):
+    with pytest.raises(
+        RunError, match=r"no trained run that draws or translates in .* \(left out: there is no checkpoint"
+    ):
         load_models([tmp_path])
 
 
 def test_models_of_one_kind_are_told_apart(runs: Path, tmp_path: Path) -> None:
     begin(tmp_path, "digits", "linear", seed=1)
     again = runs / "digits" / "linear"  # is shown once
-    models, _ = load_models([runs / "digits", tmp_path, again])
+    models, *_ = load_models([runs / "digits", tmp_path, again])
     names = [model.name for model in models]
     assert names == ["softmax", "linear seed0", "momentum", "adaptive-momentum", "linear seed1"]
 
@@ -120,7 +125,7 @@ def test_the_same_run_in_two_places_is_told_apart_by_the_place(tmp_path: Path) -
 def test_absent_test_images_are_said_and_not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MOMENTUM_DATA", raising=False)
     monkeypatch.setattr("momentum_transformer.data.download.urlopen", lambda *_, **__: pytest.fail("a download"))
-    models, missing = load_models([begin(tmp_path, "mnist", "linear")], tmp_path / "no-data")
+    models, _, missing = load_models([begin(tmp_path, "mnist", "linear")], tmp_path / "no-data")
     assert not models[0].examples()
     assert missing == [
         f"no test images of mnist, 4 × 4: {tmp_path / 'no-data'} has none; name their folder by --data-dir or "

@@ -48,7 +48,7 @@ def test_a_newer_drawing_of_the_same_viewer_ends_the_older_one() -> None:
         older.readline()
         with drawing(port, models=[1]) as newer:
             assert json.loads(newer.readlines()[-1])["done"]
-        assert json.loads(older.readlines()[-1]) == {"stopped": "a newer drawing of this page took its place"}
+        assert json.loads(older.readlines()[-1]) == {"stopped": "a newer request of this page took its place"}
         assert still(model)
 
 
@@ -57,7 +57,7 @@ def test_who_comes_to_a_full_studio_hears_that_it_is_busy() -> None:
         first.readline()
         with drawing(port, viewer="viewer-two") as refused:
             assert refused.status == 503
-            assert json.loads(refused.read())["error"].startswith("busy: 1 drawings are being made")
+            assert json.loads(refused.read())["error"].startswith("busy: 1 viewers are being served")
 
 
 def test_the_server_answers_while_a_model_works_and_stops_while_it_works() -> None:

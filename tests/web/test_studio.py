@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from momentum_transformer.web.messages import DrawRequest
+from momentum_transformer.web.messages import DrawRequest, TranslateRequest
 from momentum_transformer.web.models import Drawable, Picture, Step, describe
 from momentum_transformer.web.studio import BusyError, Studio
 
-from .fake import FakeModel
+from .fake import FakeModel, FakeTranslator
 
 
 def request(viewer: str, *models: int, given: bytes = b"", seed: int = 0) -> DrawRequest:
     return DrawRequest(viewer, models, given, 1.0, seed)
 
 
-async def collect(studio: Studio, asked: DrawRequest) -> list[dict[str, Any]]:
+async def collect(studio: Studio, asked: DrawRequest | TranslateRequest) -> list[dict[str, Any]]:
     return [event async for event in studio.events(asked)]
 
 
@@ -53,16 +53,47 @@ def test_viewers_take_turns_however_many_models_they_watch() -> None:
     assert [name for name in log if name != "b"][:8] == ["a1", "a2", "a3", "a4"] * 2
 
 
+def test_who_translates_and_who_draws_take_turns_too() -> None:
+    """One step of a translation is one slice."""
+    log: list[str] = []
+    translators = [FakeTranslator(name, log=log) for name in ("t1", "t2")]
+    studio = Studio([FakeModel("d", log=log)], translators, slice_seconds=0.0)
+
+    async def both() -> None:
+        asked = TranslateRequest("b", (0, 1), "a dog", 3, False)
+        await asyncio.gather(collect(studio, asked), collect(studio, request("a", 0)))
+
+    asyncio.run(both())
+    assert log[:16] == ["t1", "d", "t2", "d"] * 4
+
+
+def test_who_leaves_a_translation_stops_it_within_one_step() -> None:
+    model = FakeTranslator(pause=0.01)
+    studio = Studio([FakeModel()], [model])
+
+    async def leave() -> None:
+        work = asyncio.create_task(collect(studio, TranslateRequest("a", (0,), "a dog", 10_000, False)))
+        while not model.log:
+            await asyncio.sleep(0.001)
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        made = len(model.log)
+        assert (await collect(studio, request("b", 0)))[-1]["done"]
+        assert len(model.log) <= made + 1
+
+    asyncio.run(leave())
+
+
 def test_a_viewer_has_one_drawing_and_a_full_studio_says_so() -> None:
     async def scenario() -> None:
         studio = Studio([], capacity=2)
         with ExitStack() as stack:
             first = stack.enter_context(studio.admit("a"))
             stack.enter_context(studio.admit("b"))
-            with pytest.raises(BusyError, match="busy: 2 drawings"), studio.admit("c"):
+            with pytest.raises(BusyError, match="busy: 2 viewers"), studio.admit("c"):
                 pass
             with studio.admit("a") as second:
-                assert first.result() == "a newer drawing of this page took its place"
+                assert first.result() == "a newer request of this page took its place"
                 assert not second.done()
         with studio.admit("c"), studio.admit("d"):
             pass

@@ -14,7 +14,7 @@ from ..data.parallel_text import read_lines
 from ..training.run_directory import RunError
 from .configuration import ConfigurationError, nearest
 from .runs import load_run, load_task
-from .translation import TRANSLATIONS, TranslationTask
+from .translation import TRANSLATIONS, VOCABULARY, TranslationTask
 from .translator import Translation, Translator
 
 
@@ -58,7 +58,7 @@ def translate_text(
 
 
 def load_translation_task(path: Path, checkpoint: str) -> TranslationTask:
-    """The task of a run that translates, with its trained weights."""
+    """The task of a run that translates, with its trained weights and its vocabulary."""
     if checkpoint not in ("best", "last"):
         raise nearest("checkpoint", checkpoint, ("best", "last"))
     request, _ = load_run(path)
@@ -69,6 +69,12 @@ def load_translation_task(path: Path, checkpoint: str) -> TranslationTask:
         )
     task, _, _ = load_task(path, checkpoint)
     assert isinstance(task, TranslationTask)
+    if not (path / VOCABULARY).is_file():
+        raise RunError(f"{path} cannot translate: it has no {VOCABULARY}; train it again")
+    try:
+        task.subwords  # noqa: B018 (read here, where what is wrong with it can be said)
+    except DataError as error:
+        raise RunError(str(error)) from None
     return task
 
 

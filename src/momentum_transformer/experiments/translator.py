@@ -1,7 +1,7 @@
 """Text in, text out, with a trained translation run."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,10 @@ BATCH_TOKENS = 4_096
 SENTENCE_END = re.compile(r"(?<=[.!?;:…])\s+")
 FAR = 4  # times the longest sentence of training: beyond, a translation would be worth nothing
 UNKNOWN = 0.5  # a line with more unknown pieces than this is in no script that the vocabulary knows
+
+
+class LineError(DataError):
+    """A line that cannot be translated."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +52,12 @@ class Translator:
         parts: list[list[int]] = []
         owners: list[int] = []
         for i, line in enumerate(lines):
-            for part in self._parts(line, f"{name}, line {first + i}"):
-                parts.append(part)
-                owners.append(i)
+            try:
+                more = self._parts(line)
+            except LineError as error:
+                raise LineError(f"{name}, line {first + i}: {error}") from None
+            parts += more
+            owners += [i] * len(more)
         results = self.pieces(parts)
         found: list[list[tuple[tuple[int, ...], ...]]] = [[] for _ in lines]
         sizes = [0] * len(lines)
@@ -58,6 +65,15 @@ class Translator:
             found[owner].append(steps)
             sizes[owner] += len(part)
         return [self._joined(steps, size) for steps, size in zip(found, sizes, strict=True)]
+
+    def steps(self, line: str) -> Iterator[Translation]:
+        """One line while it is made: after the first draft, then after each refinement; nothing for an empty line."""
+        parts = self._parts(line)
+        found: list[list[tuple[int, ...]]] = [[] for _ in parts]
+        for drafts in self._drafts(parts, None) if parts else ():
+            for steps, draft in zip(found, drafts, strict=True):
+                steps.append(draft)
+            yield self._joined([tuple(steps) for steps in found], sum(map(len, parts)))
 
     def pieces(
         self, sources: Sequence[Sequence[int]], *, lengths: Sequence[int] | None = None, tokens: int = BATCH_TOKENS
@@ -74,46 +90,47 @@ class Translator:
         return results
 
     def _batch(self, sources: list[Sequence[int]], lengths: Tensor | None) -> Iterator[tuple[tuple[int, ...], ...]]:
+        return zip(*self._drafts(sources, lengths), strict=True)
+
+    def _drafts(self, sources: Sequence[Sequence[int]], lengths: Tensor | None) -> Iterator[list[tuple[int, ...]]]:
+        """The pieces of all translations, after each step."""
         device = next(self.model.parameters()).device
         width = max(map(len, sources))
         source = torch.tensor([[*pieces, *[PADDING] * (width - len(pieces))] for pieces in sources], device=device)
         mask = torch.arange(width, device=device) < torch.tensor([len(x) for x in sources], device=device)[:, None]
-        with torch.inference_mode():
-            if isinstance(self.model, AutoregressiveTranslator):
-                drafts = [translate_greedily(self.model, source, mask)]
-            else:
-                drafts = list(
-                    refine(
-                        self.model,
-                        source,
-                        mask,
-                        steps=self.refinements,
-                        until_fixed=self.until_fixed,
-                        lengths=None if lengths is None else lengths.to(device),
-                    )
-                )
-        steps = [[tuple(row[real].tolist()) for row, real in zip(*draft, strict=True)] for draft in drafts]
-        return zip(*steps, strict=True)
+        drafts: Iterable[tuple[Tensor, Tensor]]
+        if isinstance(self.model, AutoregressiveTranslator):
+            drafts = [translate_greedily(self.model, source, mask)]
+        else:
+            drafts = refine(
+                self.model,
+                source,
+                mask,
+                steps=self.refinements,
+                until_fixed=self.until_fixed,
+                lengths=None if lengths is None else lengths.to(device),
+            )
+        for draft in drafts:
+            yield [tuple(row[real].tolist()) for row, real in zip(*draft, strict=True)]
 
-    def _parts(self, line: str, place: str) -> list[list[int]]:
+    def _parts(self, line: str) -> list[list[int]]:
         """The pieces of a line, or of each of its sentences where it is longer than what the model was trained on."""
-        if not line.strip():
-            return []
-        if self.subwords.unknown_share(line) > UNKNOWN:
-            raise DataError(f"{place}: the vocabulary of this run does not know the script of {line.strip()[:20]!r}")
-        pieces = self.subwords.encode_source(line)
+        try:
+            if self.subwords.unknown_share(line) > UNKNOWN:
+                raise LineError(f"the vocabulary of this run does not know the script of {line.strip()[:20]!r}")
+            pieces = self.subwords.encode_source(line)
+        except DataError as error:
+            raise LineError(str(error)) from None
         if len(pieces) <= self.longest:
-            return [pieces]
+            return [pieces] if pieces else []
         parts: list[list[int]] = []
         for sentence in SENTENCE_END.split(line.strip()):
             more = self.subwords.encode_source(sentence)
             if len(more) > FAR * self.longest:
-                raise DataError(
-                    f"{place}: a sentence of {len(more)} pieces, the most is {FAR * self.longest}; break it up"
-                )
+                raise LineError(f"a sentence of {len(more)} pieces, the most is {FAR * self.longest}; break it up")
             if parts and len(parts[-1]) + len(more) <= self.longest:
                 parts[-1] += more
-            else:
+            elif more:
                 parts.append(more)
         return parts
 

@@ -1,4 +1,4 @@
-"""The live page: models complete a picture pixel by pixel, in a browser on this machine."""
+"""The live page: models complete pictures and translate text, in a browser on this machine."""
 
 
 class ServeError(Exception):

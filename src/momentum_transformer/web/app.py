@@ -1,4 +1,4 @@
-"""The page, its models and its drawings over HTTP: three things to ask for, and nothing that names a file."""
+"""The page, its models and what they make over HTTP: four things to ask for, and nothing that names a file."""
 
 import asyncio
 import json
@@ -15,7 +15,17 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .guard import Guard
-from .messages import MAX_BYTES, MAX_MODELS, BadRequestError, DrawRequest, parse_draw_request
+from .messages import (
+    MAX_BYTES,
+    MAX_CHARACTERS,
+    MAX_MODELS,
+    MAX_REFINEMENTS,
+    BadRequestError,
+    DrawRequest,
+    TranslateRequest,
+    parse_draw_request,
+    parse_translate_request,
+)
 from .models import describe
 from .studio import BusyError, Studio
 
@@ -26,7 +36,11 @@ STATIC = {
     "/style.css": ("style.css", "text/css"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
     "/page.js": ("page.js", "text/javascript"),
+    "/stream.js": ("stream.js", "text/javascript"),
+    "/choices.js": ("choices.js", "text/javascript"),
     "/pictures.js": ("pictures.js", "text/javascript"),
+    "/translation.js": ("translation.js", "text/javascript"),
+    "/draft.js": ("draft.js", "text/javascript"),
     "/sketch.js": ("sketch.js", "text/javascript"),
     "/card.js": ("card.js", "text/javascript"),
     "/weights.js": ("weights.js", "text/javascript"),
@@ -35,15 +49,21 @@ STATIC = {
 
 def create_app(studio: Studio, *, host_names: tuple[str, ...] = ()) -> Starlette:
     """The application; `host_names` are names of this server besides localhost and plain addresses."""
-    description = json.dumps({**describe(studio.models), "most_models": MAX_MODELS}).encode()
+    bounds = {"most_models": MAX_MODELS, "most_refinements": MAX_REFINEMENTS, "most_characters": MAX_CHARACTERS}
+    description = json.dumps({**describe(studio.models, studio.translators), **bounds}).encode()
 
     async def models(request: Request) -> Response:
         return Response(description, media_type="application/json")
 
     async def draw(request: Request) -> Response | ASGIApp:
+        return await answer(request, lambda message: parse_draw_request(message, studio.models))
+
+    async def translate(request: Request) -> Response | ASGIApp:
+        return await answer(request, lambda message: parse_translate_request(message, studio.translators))
+
+    async def answer(request: Request, parse: Callable[[bytes], DrawRequest | TranslateRequest]) -> Response | ASGIApp:
         try:
-            message = await _message(request)
-            return Drawing(studio, parse_draw_request(message, studio.models))
+            return Answer(studio, parse(await _message(request)))
         except BadRequestError as error:
             return _refusal(400, str(error))
         except TimeoutError:
@@ -52,14 +72,15 @@ def create_app(studio: Studio, *, host_names: tuple[str, ...] = ()) -> Starlette
             return Response(status_code=400)
 
     routes = [Route(path, _static(*file)) for path, file in STATIC.items()]
-    routes += [Route("/models", models), Route("/draw", draw, methods=["POST"])]
+    routes += [Route("/models", models)]
+    routes += [Route("/draw", draw, methods=["POST"]), Route("/translate", translate, methods=["POST"])]
     return Starlette(routes=routes, middleware=[Middleware(Guard, host_names=host_names)])
 
 
-class Drawing:
+class Answer:
     """An answer of JSON lines, written as they are made; the making stops when the viewer leaves."""
 
-    def __init__(self, studio: Studio, request: DrawRequest) -> None:
+    def __init__(self, studio: Studio, request: DrawRequest | TranslateRequest) -> None:
         self._studio = studio
         self._request = request
 

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .models import Drawable
+from .models import Drawable, Translating
 
 MAX_BYTES = 65_536  # of a message
 MAX_MODELS = 8  # in one request
 TEMPERATURES = (0.1, 2.0)
 MAX_SEED = 2**31 - 1
-FIELDS = ("viewer", "models", "given", "temperature", "seed")
+MAX_CHARACTERS = 1_000  # of a text
+MAX_REFINEMENTS = 20
+DRAW_FIELDS = ("viewer", "models", "given", "temperature", "seed")
+TRANSLATE_FIELDS = ("viewer", "models", "text", "refinements", "until_fixed")
 VIEWER = re.compile(r"[A-Za-z0-9-]{8,64}")
 
 
@@ -25,29 +28,64 @@ class BadRequestError(Exception):
 class DrawRequest:
     """A picture to be completed by several models."""
 
-    viewer: str  # chosen by the page at random; nobody has two drawings at a time
+    viewer: str  # chosen by the page at random; nobody has two requests at a time
     models: tuple[int, ...]  # positions in the list the page was given
     given: bytes
     temperature: float
     seed: int
 
 
+@dataclass(frozen=True)
+class TranslateRequest:
+    """A text to be translated by several models."""
+
+    viewer: str
+    models: tuple[int, ...]
+    text: str
+    refinements: int  # at most
+    until_fixed: bool
+
+
 def parse_draw_request(message: bytes, models: Sequence[Drawable]) -> DrawRequest:
     """The request in a JSON message."""
-    try:
-        content = json.loads(message)
-    except (ValueError, RecursionError):
-        raise BadRequestError("the message is not JSON") from None
-    if not isinstance(content, dict) or sorted(content) != sorted(FIELDS):
-        raise BadRequestError(f"the message must be an object with exactly these fields: {', '.join(FIELDS)}")
-    chosen = _models(content["models"], models)
+    content = _content(message, DRAW_FIELDS)
+    chosen = _models(content["models"], len(models))
+    if len({(models[number].subject, models[number].picture) for number in chosen}) > 1:
+        raise BadRequestError("models must all draw the same kind of picture")
     return DrawRequest(
         viewer=_viewer(content["viewer"]),
         models=chosen,
         given=_given(content["given"], models[chosen[0]].picture.size),
         temperature=_temperature(content["temperature"]),
-        seed=_seed(content["seed"]),
+        seed=_integer("seed", content["seed"], MAX_SEED),
     )
+
+
+def parse_translate_request(message: bytes, translators: Sequence[Translating]) -> TranslateRequest:
+    """The request in a JSON message."""
+    content = _content(message, TRANSLATE_FIELDS)
+    chosen = _models(content["models"], len(translators))
+    if len({translators[number].languages for number in chosen}) > 1:
+        raise BadRequestError("models must all translate between the same languages")
+    if not isinstance(content["until_fixed"], bool):
+        raise BadRequestError(f"until_fixed must be true or false, not {_shown(content['until_fixed'])}")
+    return TranslateRequest(
+        viewer=_viewer(content["viewer"]),
+        models=chosen,
+        text=_text(content["text"]),
+        refinements=_integer("refinements", content["refinements"], MAX_REFINEMENTS),
+        until_fixed=content["until_fixed"],
+    )
+
+
+def _content(message: bytes, fields: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        content = json.loads(message)
+    except (ValueError, RecursionError):
+        raise BadRequestError("the message is not JSON") from None
+    if not isinstance(content, dict) or sorted(content) != sorted(fields):
+        raise BadRequestError(f"the message must be an object with exactly these fields: {', '.join(fields)}")
+    return content
 
 
 def _viewer(value: Any) -> str:
@@ -56,16 +94,16 @@ def _viewer(value: Any) -> str:
     return value
 
 
-def _models(value: Any, models: Sequence[Drawable]) -> tuple[int, ...]:
+def _models(value: Any, count: int) -> tuple[int, ...]:
+    if not count:
+        raise BadRequestError("there is no such model here")
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_MODELS:
         raise BadRequestError(f"models must be a list of 1 to {MAX_MODELS} numbers, not {_shown(value)}")
     for number in value:
-        if not _is_integer(number, 0, len(models) - 1):
-            raise BadRequestError(f"models must be numbers from 0 to {len(models) - 1}, not {_shown(number)}")
+        if not _is_integer(number, 0, count - 1):
+            raise BadRequestError(f"models must be numbers from 0 to {count - 1}, not {_shown(number)}")
     if len(set(value)) < len(value):
         raise BadRequestError("models must not name one twice")
-    if len({(models[number].subject, models[number].picture) for number in value}) > 1:
-        raise BadRequestError("models must all draw the same kind of picture")
     return tuple(value)
 
 
@@ -85,9 +123,21 @@ def _temperature(value: Any) -> float:
     return float(value)
 
 
-def _seed(value: Any) -> int:
-    if not _is_integer(value, 0, MAX_SEED):
-        raise BadRequestError(f"seed must be a whole number from 0 to {MAX_SEED}, not {_shown(value)}")
+def _text(value: Any) -> str:
+    """One line, whatever white space it came with."""
+    if not isinstance(value, str):
+        raise BadRequestError(f"text must be a text, not {_shown(value)}")
+    if len(value) > MAX_CHARACTERS:
+        raise BadRequestError(f"the text must have at most {MAX_CHARACTERS} characters, not {len(value)}")
+    line = " ".join(value.split())
+    if not line:
+        raise BadRequestError("there is nothing to translate")
+    return line
+
+
+def _integer(name: str, value: Any, most: int) -> int:
+    if not _is_integer(value, 0, most):
+        raise BadRequestError(f"{name} must be a whole number from 0 to {most}, not {_shown(value)}")
     return int(value)
 
 

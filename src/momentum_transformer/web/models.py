@@ -1,4 +1,4 @@
-"""What the page needs to know of a model that draws, and nothing more."""
+"""What the page needs to know of a model that draws or translates, and nothing more."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -56,12 +56,58 @@ class Drawable(Protocol):
         """The bytes after the given ones, one at a time, to the end of the picture."""
 
 
-def describe(models: Sequence[Drawable]) -> dict[str, Any]:
-    """The models and the test pictures of each subject, for the page."""
+class RefusedError(Exception):
+    """A text that a model cannot translate; the message is for the viewer."""
+
+
+class Draft(NamedTuple):
+    """A translation after one step."""
+
+    words: tuple[str, ...]
+    tokens: int  # what the model counts its words in
+    seconds: float  # how long the step took
+
+
+class Example(NamedTuple):
+    """A sentence from the test split."""
+
+    source: str
+    reference: str
+
+
+class Translating(Protocol):
+    """A model that translates. Its methods run in one worker thread, never in two at a time."""
+
+    @property
+    def name(self) -> str:
+        """What the viewer reads, different for every model of a page."""
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Codes such as en and de: models of the same two are shown side by side."""
+
+    @property
+    def refinements(self) -> int | None:
+        """How many it was meant to make; None where the first draft, made word by word, is all there is."""
+
+    def examples(self) -> Sequence[Example]:
+        """From the test split; none where the run was not finished."""
+
+    def translate(self, text: str, *, refinements: int, until_fixed: bool) -> Iterator[Draft]:
+        """The first draft, then that after each refinement; a `RefusedError` where the text cannot be translated."""
+
+
+def describe(models: Sequence[Drawable], translators: Sequence[Translating] = ()) -> dict[str, Any]:
+    """The models, the test pictures of each subject and the test sentences of each language, for the page."""
     subjects: dict[str, list[list[int]]] = {}
     for model in models:
         if not subjects.get(model.subject):
             subjects[model.subject] = [list(example) for example in model.examples()]
+    sentences: dict[str, list[dict[str, str]]] = {}
+    for translator in translators:
+        pair = "-".join(translator.languages)
+        if not sentences.get(pair):
+            sentences[pair] = [example._asdict() for example in translator.examples()]
     return {
         "models": [
             {
@@ -75,4 +121,14 @@ def describe(models: Sequence[Drawable]) -> dict[str, Any]:
             for model in models
         ],
         "examples": subjects,
+        "translators": [
+            {
+                "name": translator.name,
+                "source": translator.languages[0],
+                "target": translator.languages[1],
+                "refinements": translator.refinements,
+            }
+            for translator in translators
+        ],
+        "sentences": sentences,
     }

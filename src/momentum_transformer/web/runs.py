@@ -1,113 +1,95 @@
 """From run directories to models the page can show."""
 
-import math
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-
-import torch
-from torch import Tensor
+from typing import NamedTuple
 
 from ..experiments.configuration import ConfigurationError
 from ..experiments.drawing import load_picture_task
 from ..experiments.models import MODELS
 from ..experiments.pictures import PICTURES, PictureTask
 from ..experiments.runs import Request, load_run
-from ..generation.pixels import trace
-from ..models.logistic_mixture import mixture_log_likelihood
-from ..models.pixel_model import PixelModel
-from ..ops.state import state_bytes
+from ..experiments.translating import load_translation_task
+from ..experiments.translation import TRANSLATIONS, TranslationTask
+from ..experiments.translation_scales import TEACHER
 from ..training.checkpoint import CheckpointError
 from ..training.run_directory import RunError, find_runs
-from .models import Picture, Step
+from .models import Picture
+from .pictures import TrainedModel
+from .translators import TrainedTranslator, read_examples, warm_up
 
 EXAMPLES = 12
 UNUSABLE = (CheckpointError, ConfigurationError, RunError)
+ORDER = (TEACHER, *MODELS)  # of the paper's tables
+PICTURE_NAMES = [experiment.name for experiment in PICTURES]
+TRANSLATION_NAMES = [experiment.name for experiment in TRANSLATIONS]
 
 
-@dataclass(frozen=True)
-class TrainedModel:
-    """A trained pixel model; `Drawable` says what its parts mean."""
+class Run(NamedTuple):
+    request: Request
+    task: PictureTask | TranslationTask
 
-    name: str
-    subject: str
-    picture: Picture
-    momentum: tuple[float, float] | None
-    model: PixelModel
-    test_images: tuple[bytes, ...]
+    @property
+    def subject(self) -> str:
+        """Runs of one subject are shown side by side."""
+        if isinstance(self.task, TranslationTask):
+            return f"{self.task.subwords.source_language} → {self.task.subwords.target_language}"
+        height, width, _ = self.task.shape
+        return f"{self.request.experiment}, {width} × {height}"
 
-    def examples(self) -> Sequence[bytes]:
-        return self.test_images
-
-    def given_bits(self, given: bytes) -> float:
-        pixels = _tensor(given)
-        with torch.inference_mode():
-            return float(-mixture_log_likelihood(self.model(pixels), pixels).sum()) / math.log(2)
-
-    def draw(self, given: bytes, *, temperature: float, seed: int) -> Iterator[Step]:
-        drawing = trace(self.model, count=1, given=_tensor(given), temperature=temperature, seed=seed)
-        before = time.perf_counter()
-        for pixel, parameters, state in drawing:
-            seconds = time.perf_counter() - before
-            with torch.inference_mode():
-                bits = float(-mixture_log_likelihood(parameters, pixel)) / math.log(2)
-            yield Step(int(pixel), bits, state_bytes(state), seconds)
-            before = time.perf_counter()
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What tells runs of one model and one subject apart."""
+        request = self.request
+        return (request.experiment, request.scale, f"seed{request.seed}", *request.settings)
 
 
-def load_models(paths: Sequence[Path], data_dir: Path | None = None) -> tuple[list[TrainedModel], list[str]]:
-    """The models of run directories, or of all below a folder; and a line for each thing that is missing.
+def load_models(
+    paths: Sequence[Path], data_dir: Path | None = None
+) -> tuple[list[TrainedModel], list[TrainedTranslator], list[str]]:
+    """The models of run directories, or of all below a folder: those that draw, those that translate, what is missing.
 
     A run that was named must be usable. Below a folder, runs that are not are left out.
     """
-    tasks: dict[Path, tuple[Request, PictureTask]] = {}
+    runs: dict[Path, Run] = {}
     missing: list[str] = []
     for path in paths:
         if not path.exists():
             raise RunError(f"there is no {path}")
         if (path / "config.json").exists():
-            tasks[path.resolve()] = _load(path, data_dir)
+            runs[path.resolve()] = _load(path, data_dir)
             continue
         for run in _below(path, missing):
             try:
-                tasks[run.resolve()] = _load(run, data_dir)
+                runs[run.resolve()] = _load(run, data_dir)
             except UNUSABLE as error:
                 missing.append(f"left out: {error}")
-    if not tasks:
+    if not runs:
         reason = f" ({missing[0]})" if missing else ""
         places = ", ".join(map(str, paths))
-        raise RunError(f"no trained run that draws pictures in {places}{reason}; make one: momentum train digits")
-    images: dict[str, tuple[bytes, ...]] = {}
-    for request, task in tasks.values():
-        subject = _subject(request, task)
-        if subject not in images:
-            found, reason = task.examples(EXAMPLES)
-            images[subject] = tuple(bytes(image.tolist()) for image in found)
-            if reason:
-                missing.append(f"no test images of {subject}: {reason}")
-    names = _names(tasks)
-    models = [
-        TrainedModel(
-            name,
-            _subject(request, task),
-            Picture(task.shape[1], task.shape[0], task.shape[2]),
-            _momentum(task),
-            task.pixel_model.eval(),
-            images[_subject(request, task)],
+        raise RunError(
+            f"no trained run that draws or translates in {places}{reason}; make one: momentum train digits, or: "
+            "momentum train multi30k"
         )
-        for name, (request, task) in zip(names, tasks.values(), strict=True)
-    ]
-    return models, missing
+    names = _names(runs)
+    return _pictures(runs, names, missing), _translators(runs, names, missing), missing
 
 
-def _load(path: Path, data_dir: Path | None) -> tuple[Request, PictureTask]:
-    return load_run(path)[0], load_picture_task(path, "best", data_dir)
+def _load(path: Path, data_dir: Path | None) -> Run:
+    request, _ = load_run(path)
+    if request.experiment in TRANSLATION_NAMES:
+        return Run(request, load_translation_task(path, "best"))
+    if request.experiment in PICTURE_NAMES:
+        return Run(request, load_picture_task(path, "best", data_dir))
+    known = ", ".join((*PICTURE_NAMES, *TRANSLATION_NAMES))
+    raise RunError(
+        f"{path} is a run of {request.experiment}, which neither draws nor translates; take a run of {known}"
+    )
 
 
 def _below(folder: Path, missing: list[str]) -> list[Path]:
-    """Runs that draw pictures, in the order of the paper's tables; `missing` hears of the others."""
-    experiments = [experiment.name for experiment in PICTURES]
+    """Runs that draw or translate, in the order of the paper's tables; `missing` hears of the others."""
+    experiments = [*PICTURE_NAMES, *TRANSLATION_NAMES]
     found = []
     others = 0
     for run in find_runs(folder):
@@ -117,40 +99,64 @@ def _below(folder: Path, missing: list[str]) -> list[Path]:
             missing.append(f"left out: {error}")
             continue
         if request.experiment in experiments:
-            order = experiments.index(request.experiment), MODELS.index(request.model)
+            order = experiments.index(request.experiment), ORDER.index(request.model)
             found.append((order, run.path))
         else:
             others += 1
     if others:
-        missing.append(f"left out: {others} of the runs in {folder} draw no pictures")
+        missing.append(f"left out: {others} of the runs in {folder} neither draw nor translate")
     return [path for _, path in sorted(found)]
 
 
-def _subject(request: Request, task: PictureTask) -> str:
-    height, width, _ = task.shape
-    return f"{request.experiment}, {width} × {height}"
+def _pictures(runs: dict[Path, Run], names: dict[Path, str], missing: list[str]) -> list[TrainedModel]:
+    images: dict[str, tuple[bytes, ...]] = {}
+    models = []
+    for path, run in runs.items():
+        if not isinstance(task := run.task, PictureTask):
+            continue
+        if run.subject not in images:
+            found, reason = task.examples(EXAMPLES)
+            images[run.subject] = tuple(bytes(image.tolist()) for image in found)
+            if reason:
+                missing.append(f"no test images of {run.subject}: {reason}")
+        picture = Picture(task.shape[1], task.shape[0], task.shape[2])
+        model = task.pixel_model.eval()
+        models.append(TrainedModel(names[path], run.subject, picture, _momentum(task), model, images[run.subject]))
+    return models
 
 
-def _names(tasks: dict[Path, tuple[Request, PictureTask]]) -> list[str]:
-    """The model's name, with what tells it from others of the same name behind it."""
-    parts = {path: (request.scale, f"seed{request.seed}", *request.settings) for path, (request, _) in tasks.items()}
-    names = []
-    for path, (request, task) in tasks.items():
+def _translators(runs: dict[Path, Run], names: dict[Path, str], missing: list[str]) -> list[TrainedTranslator]:
+    translators = []
+    reasons: dict[str, str] = {}  # why a subject has no test sentences
+    for path, run in runs.items():
+        if isinstance(run.task, TranslationTask):
+            warm_up(run.task)
+            sentences, reason = read_examples(path)
+            translators.append(TrainedTranslator(names[path], run.task, sentences))
+            reasons[run.subject] = reason and reasons.get(run.subject, reason)
+    missing += [f"no test sentences of {subject}: {reason}" for subject, reason in reasons.items() if reason]
+    return translators
+
+
+def _names(runs: dict[Path, Run]) -> dict[Path, str]:
+    """The model's name, with no more than what tells it from others of the same name behind it."""
+    names = {}
+    for path, run in runs.items():
         peers = [
-            parts[other]
-            for other, (asked, kind) in tasks.items()
-            if (asked.model, _subject(asked, kind)) == (request.model, _subject(request, task))
+            other.parts
+            for other in runs.values()
+            if (other.request.model, other.subject) == (run.request.model, run.subject)
         ]
-        own = [part for part in parts[path] if any(part not in peer for peer in peers)]
-        own += [str(path)] if peers.count(parts[path]) > 1 else []
-        names.append(" ".join([request.model, *own]))
+        own = []
+        for part in run.parts:
+            alike = [peer for peer in peers if part in peer]
+            own += [part] if len(alike) < len(peers) else []
+            peers = alike
+        own += [str(path)] if peers.count(run.parts) > 1 else []
+        names[path] = " ".join([run.request.model, *own])
     return names
 
 
 def _momentum(task: PictureTask) -> tuple[float, float] | None:
     model = task.config.model
     return (model.beta, model.gamma) if (model.attention, model.weighting) == ("momentum", "relative") else None
-
-
-def _tensor(values: bytes) -> Tensor:
-    return torch.tensor(list(values), dtype=torch.uint8)[None]

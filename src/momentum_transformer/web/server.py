@@ -49,7 +49,7 @@ def address(listening: socket.socket) -> str:
 
 
 class Server(uvicorn.Server):
-    """Serves the page on a socket until it is told to stop; open drawings end with it."""
+    """Serves the page on a socket until it is told to stop; open answers end with it."""
 
     def __init__(self, studio: Studio, *, host_names: tuple[str, ...] = ()) -> None:
         self._studio = studio

@@ -2,9 +2,15 @@
 // A further view is one more tab and panel in index.html, and one more line here.
 
 import { setUpPictures } from "./pictures.js";
+import { setUpTranslation } from "./translation.js";
 import { setUpWeights } from "./weights.js";
 
-const VIEWS = { pictures: setUpPictures, weights: setUpWeights };
+// how a view is set up, and which of the server's lists it cannot do without
+const VIEWS = {
+  pictures: [setUpPictures, "models"],
+  translation: [setUpTranslation, "translators"],
+  weights: [setUpWeights, null],
+};
 
 const tabs = [...document.querySelectorAll('[role="tab"]')];
 
@@ -41,7 +47,18 @@ try {
   const response = await fetch("/models");
   if (!response.ok) throw new Error(await response.text());
   const description = await response.json();
-  for (const setUp of Object.values(VIEWS)) setUp(description);
+  const useful = [];
+  for (const [id, [setUp, needed]] of Object.entries(VIEWS)) {
+    if (needed === null || description[needed].length > 0) {
+      setUp(description);
+      useful.push(`#${id}`);
+    } else {
+      for (const part of document.getElementById(id).children) part.hidden = !part.classList.contains("absent");
+    }
+  }
+  if (!named(location.hash)) select(named(useful[0]));
 } catch (error) {
-  document.getElementById("status").textContent = `The server does not answer: ${error.message}`;
+  for (const status of document.querySelectorAll(".actions .status")) {
+    status.textContent = `The server does not answer: ${error.message}`;
+  }
 }

@@ -1,14 +1,15 @@
 // The view in which models complete a picture side by side.
 
 import { Card } from "./card.js";
+import { choices, chosen } from "./choices.js";
 import { Sketch, paint } from "./sketch.js";
+import { Work } from "./stream.js";
 
 const byId = (id) => document.getElementById(id);
-const viewer = Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 export function setUpPictures({ models, examples, most_models: most }) {
   let example = null; // the test image that the sketch shows, if any
-  let drawing = null; // aborts what is being drawn
+  const work = new Work("/draw", { status: byId("status"), stop: byId("stop") });
   const sketch = new Sketch(byId("sketch"), {
     position: byId("sketch-position"),
     onChange: () => {
@@ -25,7 +26,7 @@ export function setUpPictures({ models, examples, most_models: most }) {
   function chooseSubject() {
     const subject = byId("subject").value;
     const first = models.find((model) => model.subject === subject);
-    drawing?.abort();
+    work.abort();
     example = null;
     sketch.load(first);
     byId("rows").max = first.height - 1;
@@ -38,13 +39,7 @@ export function setUpPictures({ models, examples, most_models: most }) {
 
   function showModels(subject) {
     const mine = models.flatMap((model, position) => (model.subject === subject ? [{ model, position }] : []));
-    byId("models").replaceChildren(...mine.map(({ model, position }, number) => {
-      const label = document.createElement("label");
-      const box = document.createElement("input");
-      Object.assign(box, { type: "checkbox", name: "model", value: String(position), checked: number < most });
-      label.append(box, model.name);
-      return label;
-    }));
+    byId("models").replaceChildren(...choices(mine, most));
   }
 
   function showExamples(picture, found) {
@@ -81,20 +76,15 @@ export function setUpPictures({ models, examples, most_models: most }) {
     byId("temperature-value").textContent = Number(byId("temperature").value).toFixed(2);
   }
 
-  function say(text, { problem = false } = {}) {
-    byId("status").textContent = text;
-    byId("status").classList.toggle("problem", problem);
-  }
-
-  async function complete() {
-    const chosen = [...byId("models").querySelectorAll("input:checked")].map((box) => Number(box.value));
-    if (chosen.length === 0) return say("Choose a model first.", { problem: true });
-    if (chosen.length > most) return say(`Choose at most ${most} models at a time.`, { problem: true });
-    if (!byId("seed").checkValidity()) return say("The seed must be a whole number from 0 to 2147483647.", { problem: true });
-    drawing?.abort();
-    const mine = drawing = new AbortController();
+  function complete() {
+    const asked = chosen(byId("models"), most, work);
+    if (asked.length === 0) return;
+    if (!byId("seed").checkValidity()) {
+      work.say("The seed must be a whole number from 0 to 2147483647.", { problem: true });
+      return;
+    }
     const given = sketch.given.slice();
-    const cards = new Map(chosen.map((position) => [position, new Card(models[position].name, sketch.picture)]));
+    const cards = new Map(asked.map((position) => [position, new Card(models[position].name, sketch.picture)]));
     const shown = [...cards.values()];
     if (example !== null) {
       shown.unshift(new Card("test image", sketch.picture));
@@ -102,43 +92,20 @@ export function setUpPictures({ models, examples, most_models: most }) {
     }
     byId("cards").replaceChildren(...shown.map((card) => card.element));
     for (const card of cards.values()) card.begin(given);
-    byId("stop").disabled = false;
-    say("Drawing …");
     if (byId("cards").getBoundingClientRect().top > window.innerHeight - 120) byId("cards").scrollIntoView();
-    try {
-      const ask = {
-        viewer,
-        models: chosen,
-        given: [...given],
-        temperature: Number(byId("temperature").value),
-        seed: Number(byId("seed").value),
-      };
-      const left = new Set(chosen);
-      for await (const event of lines(ask, mine.signal)) {
-        if (event.stopped) throw new Error(`Stopped: ${event.stopped}.`);
-        cards.get(event.model).receive(event);
-        if (event.done || event.error) left.delete(event.model);
-      }
-      if (left.size > 0) throw new Error("The connection was lost.");
-      say("Done.");
-    } catch (error) {
-      const lost = error instanceof TypeError; // what fetch throws when there is no connection
-      if (!mine.signal.aborted) say(lost ? "The server does not answer." : error.message, { problem: true });
-      else if (drawing === mine) say("Stopped.");
-    } finally {
-      if (drawing === mine) {
-        drawing = null;
-        byId("stop").disabled = true;
-      }
-    }
-    return undefined;
+    const ask = {
+      models: asked,
+      given: [...given],
+      temperature: Number(byId("temperature").value),
+      seed: Number(byId("seed").value),
+    };
+    work.run(ask, { meanwhile: "Drawing …", receive: (event) => cards.get(event.model).receive(event) });
   }
 
   byId("controls").addEventListener("submit", (event) => {
     event.preventDefault();
     complete();
   });
-  byId("stop").addEventListener("click", () => drawing?.abort());
   byId("clear").addEventListener("click", () => sketch.clear());
   byId("rows").addEventListener("input", () => {
     sketch.setRows(Number(byId("rows").value));
@@ -156,28 +123,4 @@ export function setUpPictures({ models, examples, most_models: most }) {
   });
   showTemperature();
   chooseSubject();
-}
-
-// the server's answer, one JSON line at a time
-async function* lines(ask, signal) {
-  const response = await fetch("/draw", {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify(ask),
-    signal,
-  });
-  if (!response.ok) {
-    const text = await response.text();
-    const isJson = response.headers.get("content-type") === "application/json";
-    throw new Error(isJson ? JSON.parse(text).error : `The server refuses: ${text.trim()}`);
-  }
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const parts = (rest + value).split("\n");
-    rest = parts.pop();
-    for (const part of parts) yield JSON.parse(part);
-  }
 }

@@ -1,0 +1,71 @@
+"""A trained translator as the page shows it."""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..experiments.translation import TranslationTask
+from ..experiments.translator import LineError, Translator
+from .messages import MAX_CHARACTERS
+from .models import Draft, Example, RefusedError
+
+
+@dataclass(frozen=True)
+class TrainedTranslator:
+    """A trained translation run; `Translating` says what its parts mean."""
+
+    name: str
+    task: TranslationTask
+    sentences: tuple[Example, ...]
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        return self.task.subwords.source_language, self.task.subwords.target_language
+
+    @property
+    def refinements(self) -> int | None:
+        config = self.task.config
+        return None if config.decoder == "autoregressive" else config.refine.decoding
+
+    def examples(self) -> Sequence[Example]:
+        return self.sentences
+
+    def translate(self, text: str, *, refinements: int, until_fixed: bool) -> Iterator[Draft]:
+        translator = Translator(self.task, refinements=refinements, until_fixed=until_fixed)
+        steps = translator.steps(text)
+        is_empty = True
+        while True:
+            before = time.perf_counter()
+            try:
+                step = next(steps, None)
+            except LineError as error:
+                raise RefusedError(str(error)) from None
+            seconds = time.perf_counter() - before
+            if step is None:
+                break
+            is_empty = False
+            yield Draft(tuple(step.text.split()), len(step.steps[-1]), seconds)
+        if is_empty:
+            raise RefusedError("there is nothing to translate")
+
+
+def warm_up(task: TranslationTask) -> None:
+    """Make what is only made at the first call: it is no part of a model's speed."""
+    with suppress(LineError):  # a vocabulary of another script
+        Translator(task, refinements=1).lines(["a"])
+
+
+def read_examples(run: Path) -> tuple[tuple[Example, ...], str]:
+    """Test sentences with their translations from a finished run; where there are none, why."""
+    path = run / "samples" / "steps.jsonl"
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        found = [Example(str(line["source"]), str(line["reference"])) for line in lines]
+    except FileNotFoundError:
+        return (), f"{run} has not been trained to its end"
+    except (OSError, ValueError, KeyError, TypeError):
+        return (), f"{path} cannot be read"
+    return tuple(example for example in found if len(example.source) <= MAX_CHARACTERS), ""
