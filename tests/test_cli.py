@@ -55,7 +55,7 @@ def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
         (["serve", ".", "--port", "70000"], "momentum: --port must be from 0 to 65535, not 70000"),
         (
             ["serve", ".", "--port", "0"],
-            "momentum: no trained run that draws pictures in .; make one: momentum train digits",
+            "momentum: no trained run that draws or translates in .; make one: momentum train digits",
         ),
         (["reproduce", "figure"], "momentum: unknown study 'figure'"),
         (["reproduce", "copy", "--seeds", "0"], "momentum: --seeds and --jobs must be 1 or more"),

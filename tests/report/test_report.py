@@ -116,6 +116,8 @@ def test_nothing_to_report_is_said_in_one_line(tmp_path: Path) -> None:
 def test_verdicts_follow_the_numbers() -> None:
     low, high, middle = np.array([0.1, 0.2]), np.array([0.3, 0.4]), np.array([0.15, 0.35])
     assert separated(low, high) == "yes, in every pair of seeds"
+    assert separated(low[:1], high[:1]) == "yes, but with one seed only"
+    assert separated(high[:1], low[:1]) == "no, but with one seed only"
     assert separated(low, middle) == "on average, but the seeds overlap"
     assert separated(high, low) == "no"
     assert spread([1.0, 2.0], 1) == "1.5 ± 0.5"
