@@ -17,6 +17,8 @@ from momentum_transformer.report.section import separated
 from momentum_transformer.report.tables import spread
 from momentum_transformer.training.run_directory import RunDirectory, RunError
 
+from .made_up import add_translations
+
 SINGLE = [study for study in REPRODUCTIONS.values() if not study.others]  # of one experiment
 
 
@@ -42,6 +44,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if pictures:
                 run.append_metrics({"kind": "test", "step": 1200, "checkpoint": "best", "loss": loss, **bits})
                 _add_speed_and_samples(run, request.model)
+            if study.experiment in ("multi30k", "iwslt16"):
+                add_translations(run, request.model, rng)
     return root
 
 
@@ -56,10 +60,11 @@ def test_the_report_has_a_section_a_figure_and_a_table_for_every_study(runs: Pat
     page, left_out = write_report([runs], tmp_path)
     text = page.read_text()
     assert not left_out
-    assert text.count("<section") == text.count("<svg") == text.count("<table") == len(SINGLE)
+    assert text.count("<section") == text.count("<svg") == len(SINGLE)
+    assert text.count("<table") == len(SINGLE) + 4  # speed and a sentence in both translation sections
     assert "http-equiv" not in text
     assert text.count('src="') == text.count('src="data:image/png;base64,') == 4 * 5
-    names = ("copy", "ablation-connection", "ablation-beta", "weighting", "sweep", *SHAPES)
+    names = ("copy", "ablation-connection", "ablation-beta", "weighting", "sweep", *SHAPES, "multi30k", "iwslt16")
     for name in (f"{name}-small" for name in names):
         assert (tmp_path / f"{name}.png").stat().st_size > 1000
         assert (tmp_path / f"{name}.svg").read_text().startswith("<svg")

@@ -81,9 +81,11 @@ def translation_config(corpus: str, model: str, scale: str) -> TranslationConfig
         raise nearest("scale", scale, SCALES)
     coefficients = named(COEFFICIENTS, "softmax" if model == TEACHER else model)
     config = {"paper": _paper, "small": _small, "tiny": _tiny}[scale](corpus, coefficients)
-    if model == TEACHER:
-        return replace(config, decoder="autoregressive")
-    return config
+    if model != TEACHER:
+        return config
+    # one pass and not three: it can afford more tokens a step
+    batch_size = 1024 if scale == "small" else config.train.batch_size
+    return replace(config, decoder="autoregressive", train=replace(config.train, batch_size=batch_size))
 
 
 def _paper(corpus: str, coefficients: ModelConfig) -> TranslationConfig:
@@ -115,7 +117,7 @@ def _small(corpus: str, coefficients: ModelConfig) -> TranslationConfig:
     train = replace(
         paper.train,
         steps=1_200,
-        batch_size=1024,
+        batch_size=700,
         learning_rate=2e-3,
         clip="global",
         schedule="one-cycle",
@@ -128,7 +130,7 @@ def _small(corpus: str, coefficients: ModelConfig) -> TranslationConfig:
         model=model,
         data=TranslationData(pieces=3_000, longest=50),
         train=train,
-        refine=Refinement(training=2, decoding=4),
+        refine=Refinement(training=3, decoding=4),
     )
 
 

@@ -36,7 +36,7 @@ def translation_section(found: list[Group], scale: str, title: str) -> Section |
         _figure(found),
         _table(found, title),
         (*_claims(found), *_speed_findings(found)),
-        more=_steps(found),
+        more=(_speeds(found, title), *_steps(found)),
     )
 
 
@@ -66,9 +66,7 @@ def speed(group: Group, side: str, *, alone: bool) -> float | None:
 
 
 def _table(found: list[Group], title: str) -> Table:
-    columns = ["model", "targets", "BLEU", "chrF", "tokenised BLEU", "BLEU, true lengths", "first draft: BLEU"]
-    columns += ["source tokens/s, one by one", "in batches", "target tokens/s, in batches"]
-    columns += ["paper: BLEU", "paper: tokens/s", "s per 100 steps", "seeds"]
+    columns = ("model", "targets", "BLEU", "chrF", "tokenised BLEU", "BLEU, true lengths", "first draft: BLEU")
     rows = []
     for group in found:
         measured = (
@@ -78,21 +76,40 @@ def _table(found: list[Group], title: str) -> Table:
             scores(group, "bleu", lengths="reference"),
             scores(group, "bleu", refinements=0) if group.model != TEACHER else np.zeros(0),
         )
+        paper = PAPER_TABLE.get(group.model)
+        rows.append(
+            (
+                group.model,
+                _targets(group),
+                *(spread(values, 2) if len(values) else "–" for values in measured),
+                f"{paper[0]:.2f}" if paper else "–",
+                str(group.seeds),
+            )
+        )
+    return Table(title, (*columns, "paper: BLEU", "seeds"), tuple(rows))
+
+
+def _speeds(found: list[Group], title: str) -> Table:
+    columns = ("model", "targets", "source tokens/s, one by one", "in batches", "target tokens/s, in batches")
+    rows = []
+    for group in found:
         ways = (("source", True), ("source", False), ("target", False))
         speeds = [speed(group, side, alone=alone) for side, alone in ways]
         paper = PAPER_TABLE.get(group.model)
         rows.append(
             (
                 group.model,
-                "distilled" if is_distilled(group) else "raw",
-                *(spread(values, 2) if len(values) else "–" for values in measured),
+                _targets(group),
                 *("–" if value is None else f"{value:,.0f}" for value in speeds),
-                *((f"{paper[0]:.2f}", f"{paper[1]:,.0f}") if paper else ("–", "–")),
+                f"{paper[1]:,.0f}" if paper else "–",
                 spread([100 * run.seconds_per_step for run in group.runs], 1),
-                str(group.seeds),
             )
         )
-    return Table(title, tuple(columns), tuple(rows))
+    return Table(f"{title}: speed", (*columns, "paper: tokens/s", "training: s per 100 steps"), tuple(rows))
+
+
+def _targets(group: Group) -> str:
+    return "distilled" if is_distilled(group) else "raw"
 
 
 def _claims(found: list[Group]) -> list[str]:
@@ -211,9 +228,8 @@ def _steps(found: Sequence[Group]) -> tuple[Table, ...]:
         rows = [("reference", "", first["reference"])]
         for group in found:
             if group.label in read:
-                kind = "distilled" if is_distilled(group) else "raw"
                 rows += [
-                    (f"{group.model}, {kind}" if step == 0 else "", str(step), text)
+                    (f"{group.model}, {_targets(group)}" if step == 0 else "", str(step), text)
                     for step, text in enumerate(read[group.label][i]["steps"])
                 ]
         tables.append(Table(f"Step by step: {first['source']}", ("model", "refinements", "translation"), tuple(rows)))
