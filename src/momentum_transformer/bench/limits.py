@@ -1,0 +1,127 @@
+"""What bounds the native kernels: the products they make, the bytes they move, what a thread more brings.
+
+Each is measured with one thread and with all, in the same rounds: a matrix product, c = a + b on tensors of the shape,
+and the kernels. Multiplications at the rate of the matrix product and bytes at the rate of the sum are the least that
+a call can take, one after the other where nothing overlaps.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from ..ops.native_tables import constant_tables, linear_tables
+from ..report.tables import Table
+from .contestants import BETA, Computes, inputs, our
+from .shapes import Shape
+from .targets import BACKWARD_TIMES, FORWARD_TIMES, MOMENTUM_RATIO, SHARE, Record, best, blocks
+from .timing import DIRECTIONS, GEMM, Budget, interleave, once, prepare
+
+COMPUTES: tuple[Computes, ...] = ("linear", "momentum")
+
+
+def multiplications(shape: Shape, computes: str, direction: str) -> float:
+    """Floating-point operations of the chunked form's matrix products, without any that a tile makes in vain.
+
+    A token meets the state 2 times forward (4de) and 5 times backward (10de), and a pair of tokens that see each other
+    inside a chunk, or within the window before it, 2 times forward and 5 times backward.
+    """
+    tables = linear_tables(shape.n, None, torch.float32)
+    if computes == "momentum":
+        tables, lanes = constant_tables(BETA, 1.0, shape.n, None, torch.float32, carries_state=False)
+        assert lanes == 1
+    chunk, window = tables.pair.shape[-1], tables.near.shape[-1]
+    pairs = ((chunk + 1) + window * (window + 1) / chunk) / 2
+    state, pair = (4, 4) if direction == "forward" else (14, 14)
+    return shape.b * shape.h * shape.n * (state * shape.d**2 + pair * shape.d * pairs)
+
+
+def bytes_moved(shape: Shape, direction: str) -> int:
+    """Each of q, k, v and y once; backward also reads these and dy, and writes dq, dk, dv."""
+    return (4 if direction == "forward" else 12) * shape.bytes()
+
+
+def measure_limits(shape: Shape, budget: Budget) -> dict[str, Any]:
+    """Rates of the machine and seconds of the native backend, with one thread and with all."""
+    threads = sorted({1, torch.get_num_threads()})
+    tensors = inputs(shape)
+    a, b = torch.randn(GEMM, GEMM), torch.randn(GEMM, GEMM)
+    left, right, total = (torch.randn(tuple(shape)) for _ in range(3))
+    plain: dict[str, Callable[[], object]] = {
+        "gemm": lambda: a @ b,
+        "triad": lambda: torch.add(left, right, out=total),
+    }
+    for computes in COMPUTES:
+        for direction in DIRECTIONS:
+            attend = our("native", computes).load()
+            plain[f"{computes} {direction}"] = prepare(attend, tensors, direction)
+    calls = {f"{name} {count}": _with_threads(call, count) for name, call in plain.items() for count in threads}
+    try:
+        rounds = {name: budget.rounds(max(once(call), once(call))) for name, call in calls.items()}
+        seconds = interleave(calls, rounds)
+    finally:
+        torch.set_num_threads(threads[-1])
+    found = []
+    for count in threads:
+        least = {name: min(seconds[f"{name} {count}"].values()) for name in plain}
+        rates = {"gemm_flops": 2 * GEMM**3 / least.pop("gemm"), "triad_bytes": 3 * shape.bytes() / least.pop("triad")}
+        found.append({"threads": count, **rates, "seconds": least})
+    return {"shape": list(shape), "by_threads": found}
+
+
+def _with_threads(call: Callable[[], object], count: int) -> Callable[[], object]:
+    def run() -> object:
+        torch.set_num_threads(count)
+        return call()
+
+    return run
+
+
+def bounds_table(record: Record) -> Table:
+    """Milliseconds with all threads beside the two bounds, and what the targets ask for."""
+    rows = []
+    for limit in record["limits"]:
+        shape, rates = Shape(*limit["shape"]), limit["by_threads"][-1]
+        for direction in DIRECTIONS:
+            for computes in COMPUTES:
+                flops = multiplications(shape, computes, direction)
+                products, moved = flops / rates["gemm_flops"], bytes_moved(shape, direction) / rates["triad_bytes"]
+                asked = _asked(record, shape, computes, direction, rates)
+                measured = rates["seconds"][f"{computes} {direction}"]
+                cells = (f"{1e3 * x:.2f}" for x in (products, moved, products + moved, measured))
+                extra = f"{flops / multiplications(shape, 'linear', direction):.2f}"
+                rows.append((str(shape), f"{computes}, {direction}", *cells, _milliseconds(asked), extra))
+    columns = ("(b, h, n, d)", "native", "products", "bytes", "both", "measured", "targets ask", "products ÷ linear's")
+    title = "What bounds the kernels: ms of their matrix products at the GEMM rate, of their bytes at the triad's rate"
+    return Table(title, columns, tuple(rows))
+
+
+def threads_table(record: Record) -> Table:
+    """The machine's rates with one thread, and how much faster everything is with all."""
+    rows = []
+    for limit in record["limits"]:
+        one, every = limit["by_threads"][0], limit["by_threads"][-1]
+        gains = [every["gemm_flops"] / one["gemm_flops"], every["triad_bytes"] / one["triad_bytes"]]
+        gains += [one["seconds"][name] / every["seconds"][name] for name in one["seconds"]]
+        rates = (f"{one['gemm_flops'] / 1e9:.0f}", f"{one['triad_bytes'] / 1e9:.1f}")
+        rows.append((str(Shape(*limit["shape"])), *rates, *(f"{gain:.2f}" for gain in gains)))
+    names = (f"{computes}, {direction}" for computes in COMPUTES for direction in DIRECTIONS)
+    columns = ("(b, h, n, d)", "GEMM: GFLOP/s", "triad: GB/s", "× GEMM", "× triad", *(f"× {name}" for name in names))
+    return Table("One thread, and how much faster all of them are; the triad is c = a + b", columns, tuple(rows))
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{1e3 * seconds:.2f}"
+
+
+def _asked(record: Record, shape: Shape, computes: str, direction: str, rates: Mapping[str, Any]) -> float | None:
+    """The seconds within which all targets of this call would be met; None where none speaks of it."""
+    if computes == "momentum":
+        bounds = [MOMENTUM_RATIO * rates["seconds"][f"linear {direction}"]]
+        if direction == "forward":
+            bounds.append(shape.useful_flops("momentum") / (SHARE * rates["gemm_flops"]))
+        return min(bounds)
+    theirs = (
+        best(blocks(record, direction)[shape], "fast-transformers") if shape in blocks(record, direction) else None
+    )
+    return None if theirs is None else theirs / (FORWARD_TIMES if direction == "forward" else BACKWARD_TIMES)
