@@ -25,15 +25,15 @@ def multiplications(shape: Shape, computes: str, direction: str) -> float:
 
     A token meets the state 2 times forward (4de) and 5 times backward (10de), and a pair of tokens that see each other
     inside a chunk, or within the window before it, 2 times forward and 5 times backward.
+    With m, the state counts twice.
     """
-    tables = linear_tables(shape.n, None, torch.float32)
+    tables, lanes = linear_tables(shape.n, None, torch.float32), 1
     if computes == "momentum":
         tables, lanes = constant_tables(BETA, 1.0, shape.n, None, torch.float32, carries_state=False)
-        assert lanes == 1
-    chunk, window = tables.pair.shape[-1], tables.near.shape[-1]
+    chunk, window = min(shape.n, tables.pair.shape[-1]), tables.near.shape[-1]
     pairs = ((chunk + 1) + window * (window + 1) / chunk) / 2
     state, pair = (4, 4) if direction == "forward" else (14, 14)
-    return shape.b * shape.h * shape.n * (state * shape.d**2 + pair * shape.d * pairs)
+    return shape.b * shape.h * shape.n * (lanes * state * shape.d**2 + pair * shape.d * pairs)
 
 
 def bytes_moved(shape: Shape, direction: str) -> int:
