@@ -38,6 +38,7 @@ def limit(shape: Shape) -> dict[str, Any]:
     names = [f"{computes} {direction}" for computes in ("linear", "momentum") for direction in DIRECTIONS]
     one = {"threads": 1, "gemm_flops": GEMM_FLOPS / 2, "triad_bytes": 8e9, "seconds": dict.fromkeys(names, 2e-3)}
     two = {"threads": 2, "gemm_flops": GEMM_FLOPS, "triad_bytes": 1e10, "seconds": dict.fromkeys(names, 1.25e-3)}
+    two["seconds"] |= {f"fast-transformers {direction}": 7e-3 for direction in DIRECTIONS}
     return {"shape": list(shape), "by_threads": [one, two]}
 
 

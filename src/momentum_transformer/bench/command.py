@@ -12,7 +12,6 @@ from ..ops.backends import active_backend
 from ..ops.backends import backends as statuses
 from . import tables
 from .allocator import keep_freed_memory
-from .limits import bounds_table, threads_table
 from .shapes import BenchError, Shape, parse_shape
 from .suite import FULL, QUICK, run, write
 
@@ -64,15 +63,14 @@ def run_bench(
 
 def _show(console: Console, part: str, record: dict[str, Any]) -> None:
     """The part of the record that has just been completed."""
-    shown = {
-        "contestants": lambda: (tables.backends_table(record), tables.contestants_table(record)),
-        "shapes": lambda: (tables.shape_table(record, Shape(*record["shapes"][-1]["shape"])),),
-        "limits": lambda: (bounds_table(record), threads_table(record)),
-        "lengths": lambda: (tables.lengths_table(record),),
-        "long": lambda: (tables.long_table(record),),
-    }
-    for table in shown[part]():
-        console.print(tables.terminal(table))
+    if part == "contestants":
+        console.print(tables.terminal(tables.backends_table(record)))
+        table = tables.contestants_table(record)
+    elif part == "shapes":
+        table = tables.shape_table(record, Shape(*record["shapes"][-1]["shape"]))
+    else:
+        table = {"lengths": tables.lengths_table, "long": tables.long_table}[part](record)
+    console.print(tables.terminal(table))
 
 
 def _painter() -> Any:

@@ -1,22 +1,30 @@
 """What bounds the native kernels: the products they make, the bytes they move, what a thread more brings.
 
-Each is measured with one thread and with all, in the same rounds: a matrix product, c = a + b on tensors of the shape,
-and the kernels. Multiplications at the rate of the matrix product and bytes at the rate of the sum are the least that
-a call can take, one after the other where nothing overlaps.
+    python -m momentum_transformer.bench.limits results/limits.json 2
+
+Measured with one thread and with all (here 2) in the same rounds: a matrix product, c = a + b on tensors of the shape,
+and the kernels; with all, also fast-transformers where it is installed. Products at the rate of the matrix product and
+bytes at the rate of the sum are the least that a call can take, one after the other where nothing overlaps.
 """
 
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from ..ops.native_tables import constant_tables, linear_tables
 from ..report.tables import Table
-from .contestants import BETA, Computes, inputs, our
-from .shapes import Shape
-from .targets import BACKWARD_TIMES, FORWARD_TIMES, MOMENTUM_RATIO, SHARE, Record, best, blocks
+from ..training.run_directory import provenance
+from .allocator import keep_freed_memory
+from .contestants import BETA, Computes, UnavailableError, find, inputs, our
+from .shapes import TARGETS, BenchError, Shape
+from .suite import write
+from .targets import BACKWARD_TIMES, FORWARD_TIMES, MOMENTUM_RATIO, SHARE, Record
 from .timing import DIRECTIONS, GEMM, Budget, interleave, once, prepare
 
+PEER = "fast-transformers"
 COMPUTES: tuple[Computes, ...] = ("linear", "momentum")
 
 
@@ -57,13 +65,21 @@ def measure_limits(shape: Shape, budget: Budget) -> dict[str, Any]:
             plain[f"{computes} {direction}"] = prepare(attend, tensors, direction)
     calls = {f"{name} {count}": _with_threads(call, count) for name, call in plain.items() for count in threads}
     try:
+        attend = find(PEER).load()
+        peers = {f"{PEER} {direction}": prepare(attend, tensors, direction) for direction in DIRECTIONS}
+    except UnavailableError:
+        peers = {}
+    calls |= {f"{name} {threads[-1]}": _with_threads(call, threads[-1]) for name, call in peers.items()}
+    try:
         rounds = {name: budget.rounds(max(once(call), once(call))) for name, call in calls.items()}
         seconds = interleave(calls, rounds)
     finally:
         torch.set_num_threads(threads[-1])
     found = []
     for count in threads:
-        least = {name: min(seconds[f"{name} {count}"].values()) for name in plain}
+        least = {
+            name: min(seconds[key].values()) for name in (*plain, *peers) if (key := f"{name} {count}") in seconds
+        }
         rates = {"gemm_flops": 2 * GEMM**3 / least.pop("gemm"), "triad_bytes": 3 * shape.bytes() / least.pop("triad")}
         found.append({"threads": count, **rates, "seconds": least})
     return {"shape": list(shape), "by_threads": found}
@@ -86,7 +102,7 @@ def bounds_table(record: Record) -> Table:
             for computes in COMPUTES:
                 flops = multiplications(shape, computes, direction)
                 products, moved = flops / rates["gemm_flops"], bytes_moved(shape, direction) / rates["triad_bytes"]
-                asked = _asked(record, shape, computes, direction, rates)
+                asked = _asked(shape, computes, direction, rates)
                 measured = rates["seconds"][f"{computes} {direction}"]
                 cells = (f"{1e3 * x:.2f}" for x in (products, moved, products + moved, measured))
                 extra = f"{flops / multiplications(shape, 'linear', direction):.2f}"
@@ -114,14 +130,33 @@ def _milliseconds(seconds: float | None) -> str:
     return "" if seconds is None else f"{1e3 * seconds:.2f}"
 
 
-def _asked(record: Record, shape: Shape, computes: str, direction: str, rates: Mapping[str, Any]) -> float | None:
+def _asked(shape: Shape, computes: str, direction: str, rates: Mapping[str, Any]) -> float | None:
     """The seconds within which all targets of this call would be met; None where none speaks of it."""
     if computes == "momentum":
         bounds = [MOMENTUM_RATIO * rates["seconds"][f"linear {direction}"]]
         if direction == "forward":
             bounds.append(shape.useful_flops("momentum") / (SHARE * rates["gemm_flops"]))
         return min(bounds)
-    theirs = (
-        best(blocks(record, direction)[shape], "fast-transformers") if shape in blocks(record, direction) else None
-    )
+    theirs: float | None = rates["seconds"].get(f"{PEER} {direction}")
     return None if theirs is None else theirs / (FORWARD_TIMES if direction == "forward" else BACKWARD_TIMES)
+
+
+def markdown(record: Record) -> str:
+    """What the docs show of a record."""
+    where = (
+        f"float32, causal, β = {BETA:g}, {record['threads']} threads on {record['cores']} cores of {record['cpu']}, "
+        f"torch {record['versions']['torch']}. Command: `{record['command']}`, "
+        f"{record['started']}, commit {(record['commit'] or 'unknown')[:12]}"
+        f"{' with changes' if record['dirty'] else ''}."
+    )
+    shown = (f"**{table.title}**\n\n{table.markdown()}" for table in (bounds_table(record), threads_table(record)))
+    return "\n".join([where + "\n", *shown])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3 or not sys.argv[2].isdecimal() or int(sys.argv[2]) < 1:
+        raise BenchError(__doc__)
+    keep_freed_memory()
+    torch.set_num_threads(int(sys.argv[2]))
+    origin = provenance() | {"command": " ".join(["python -m momentum_transformer.bench.limits", *sys.argv[1:]])}
+    write(origin | {"limits": [measure_limits(shape, Budget(seconds=1.0)) for shape in TARGETS]}, Path(sys.argv[1]))

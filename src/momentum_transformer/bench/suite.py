@@ -12,7 +12,6 @@ from ..training.run_directory import provenance
 from .allocator import ALLOCATOR, keeps_freed_memory
 from .contestants import BETA, EVERYONE, OURS, OWN, SDPA, Attend, Contestant
 from .gate import judge
-from .limits import COMPUTES, measure_limits
 from .memory import measure
 from .shapes import LENGTHS, LONG, MEMORY_LENGTHS, TARGETS, BenchError, Shape
 from .timing import DIRECTIONS, Budget, time_shape
@@ -61,7 +60,6 @@ def run(plan: Plan, watch: Watch) -> dict[str, Any]:
         "beta": BETA,
         "contestants": [],
         "shapes": [],
-        "limits": [],
         "lengths": [],
         "memory": [],
         "long": [],
@@ -89,9 +87,6 @@ def _time_shapes(record: dict[str, Any], plan: Plan, contestants: Mapping[Contes
         for direction in DIRECTIONS:
             record["shapes"].append(time_shape(shape, direction, contestants, plan.budget))
         watch("shapes", record)
-    if {f"native {computes}" for computes in COMPUTES} <= {one.name for one in contestants}:
-        record["limits"] = [measure_limits(shape, plan.lengths_budget) for shape in plan.shapes]
-        watch("limits", record)
 
 
 def _time_lengths(record: dict[str, Any], plan: Plan, contestants: Mapping[Contestant, Attend]) -> None:

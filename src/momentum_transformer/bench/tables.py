@@ -8,7 +8,6 @@ import rich.table
 from rich.markup import escape
 
 from ..report.tables import Table
-from .limits import bounds_table, threads_table
 from .shapes import Shape
 from .targets import LARGEST, LINEAR, Record, all_targets, best, blocks, crossover, gemm_share, long_rows
 from .timing import DIRECTIONS
@@ -139,8 +138,6 @@ def terminal(table: Table) -> rich.table.Table:
 def markdown(record: Record) -> str:
     """Everything the docs show of a record, the picture included."""
     sections = [targets_table(record)]
-    if record.get("limits"):
-        sections += [bounds_table(record), threads_table(record)]
     if record["long"]:
         sections.append(long_table(record))
     sections += [shape_table(record, shape) for shape in blocks(record, "forward")]
