@@ -63,7 +63,8 @@ def bench_tables(out: Path) -> str:
 
 def limits_tables() -> str:
     """What bounds the native kernels, by bench/limits.py."""
-    return limits.markdown(json.loads((ROOT / "results" / "limits.json").read_text()))
+    path = ROOT / "results" / "limits.json"
+    return limits.markdown(json.loads(path.read_text())) if path.exists() else "Not measured yet: `make bench`.\n"
 
 
 def accuracy_table() -> str:
