@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from momentum_transformer.bench import suite
+from momentum_transformer.bench import limits, suite
 from momentum_transformer.bench.plot import draw
 from momentum_transformer.bench.tables import markdown
 from momentum_transformer.report.page import write_report
@@ -28,7 +28,7 @@ def tables(out: Path) -> dict[str, str]:
             (out / figure.name).write_text(figure.read_text())
         found = {path.stem: path.read_text() for path in sorted(Path(scratch).glob("*.md"))}
     others = {"accuracy": accuracy_table(), "training": training_lines(), "generation": generation_table()}
-    return found | others | {"attention": attention_table(), "bench": bench_tables(out)}
+    return found | others | {"attention": attention_table(), "bench": bench_tables(out), "limits": limits_tables()}
 
 
 def attention_table() -> str:
@@ -60,6 +60,12 @@ def bench_tables(out: Path) -> str:
     record = suite.read(path)
     (out / "bench.svg").write_text(draw(record))
     return markdown(record)
+
+
+def limits_tables() -> str:
+    """What bounds the native kernels, by bench/limits.py."""
+    path = ROOT / "results" / "limits.json"
+    return limits.markdown(json.loads(path.read_text())) if path.exists() else "Not measured yet: `make bench`.\n"
 
 
 def accuracy_table() -> str:

@@ -33,6 +33,15 @@ def memory(name: str, shape: Shape, ratio: float, dtype: str = "float32", **more
     return found | {"peak": ratio * tensors, "ratio": ratio} | more
 
 
+def limit(shape: Shape) -> dict[str, Any]:
+    """Everything takes 2 ms with one thread; with two, GEMM is 2, the triad 1.25, attention 1.6 times as fast."""
+    names = [f"{computes} {direction}" for computes in ("linear", "momentum") for direction in DIRECTIONS]
+    one = {"threads": 1, "gemm_flops": GEMM_FLOPS / 2, "triad_bytes": 8e9, "seconds": dict.fromkeys(names, 2e-3)}
+    two = {"threads": 2, "gemm_flops": GEMM_FLOPS, "triad_bytes": 1e10, "seconds": dict.fromkeys(names, 1.25e-3)}
+    two["seconds"] |= {f"fast-transformers {direction}": 7e-3 for direction in DIRECTIONS}
+    return {"shape": list(shape), "by_threads": [one, two]}
+
+
 def record() -> dict[str, Any]:
     """Linear takes 1 ms, momentum half of the GEMM rate allows, fast-transformers 7 ms, SDPA 10 ms."""
     shapes = []
@@ -83,6 +92,7 @@ def record() -> dict[str, Any]:
             {"name": "away", "computes": "linear", "status": "unavailable", "reason": "not installed", "error": None},
         ],
         "shapes": shapes,
+        "limits": [limit(shape) for shape in SHAPES],
         "lengths": lengths,
         "memory": [
             memory("native momentum", SHAPES[0], 1.1),

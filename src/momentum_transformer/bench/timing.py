@@ -52,7 +52,7 @@ def time_shape(
     rounds = {}
     for name, call in calls.items():  # the first call warms up, and says how many more there is time for
         try:
-            rounds[name] = budget.rounds(_once(call))
+            rounds[name] = budget.rounds(once(call))
         except (RuntimeError, ValueError, AssertionError) as failure:
             skipped[name] = f"failed: {failure}".splitlines()[0]
     seconds = interleave({name: calls[name] for name in rounds}, rounds)
@@ -103,7 +103,7 @@ def interleave(calls: Mapping[str, Callable[[], object]], rounds: Mapping[str, i
         for name in names[first:] + names[:first]:
             share = rounds[name]
             if (i + 1) * share // total > i * share // total:
-                seconds[name][i] = _once(calls[name])
+                seconds[name][i] = once(calls[name])
     return seconds
 
 
@@ -124,7 +124,8 @@ def available_memory() -> float:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), math.inf)
 
 
-def _once(call: Callable[[], object]) -> float:
+def once(call: Callable[[], object]) -> float:
+    """Seconds of one call."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
@@ -138,10 +139,10 @@ def _too_much(shape: Shape, direction: Direction, contestant: Contestant, attend
     if shape.n <= PILOT:
         return ""
     eighth, quarter = (prepare(attend, inputs(shape._replace(n=shape.n // part)), direction) for part in (8, 4))
-    _once(eighth)
-    short = _once(eighth)
+    once(eighth)
+    short = once(eighth)
     if 8 * short > budget.call:
         return f"> {8 * short:.0f} s"
-    twice = _once(quarter)
+    twice = once(quarter)
     estimate = twice * 4 ** growth(short, twice)
     return f"≈ {estimate:.0f} s" if estimate > budget.call else ""

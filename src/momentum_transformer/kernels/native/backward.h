@@ -38,9 +38,9 @@ template <class T> struct Backward {
 
     void take_keys(const Sequence<T>& x, int64_t begin, int64_t end) {  // of a segment, and of the window before it
         int64_t before = size.R && begin > 0 ? size.w : 0, rows = end - begin + before, at = size.w - before;
-        int64_t padded = round_up(rows, size.UNIT);
-        pack_features(K + at * size.dp, size.dp, x.k, begin - before, rows, padded, size.d, p.elu);
-        pack<T, false>(V + at * size.ep, size.ep, x.v, begin - before, rows, padded, size.e);
+        int64_t padded = round_up(rows, size.UNIT), next = -smaller(p.segment, p.n);
+        pack_features(K + at * size.dp, size.dp, x.k, begin - before, rows, padded, size.d, p.elu, next);
+        pack<T, false>(V + at * size.ep, size.ep, x.v, begin - before, rows, padded, size.e, next);
         turn(KT + at, ls, K + at * size.dp, size.dp, padded, size.dp);
         turn(VT + at, ls, V + at * size.ep, size.ep, padded, size.ep);
     }
@@ -55,10 +55,11 @@ template <class T> struct Backward {
     void take_queries(const Sequence<T>& x, int64_t begin, int64_t rows) {
         constexpr int W = width<T>;
         int64_t ep = size.ep, padded = round_up(rows, ROWS);
-        pack_features(Q, size.dp, x.q, begin, rows, padded, size.d, p.elu);
-        pack<T, false>(G, ep, Place<T>(p.dy, p, x.b, x.h), begin, rows, padded, size.e);
+        pack_features(Q, size.dp, x.q, begin, rows, padded, size.d, p.elu, -size.c);
+        pack<T, false>(G, ep, Place<T>(p.dy, p, x.b, x.h), begin, rows, padded, size.e, -size.c);
         for (int64_t i = 0; i < padded; i++) g_den[i] = 0;
-        if (p.normalize) pack<T, false>(scaled, ep, Place<T>(p.y, p, x.b, x.h), begin, rows, rows, size.e);
+        if (p.normalize)
+            pack<T, false>(scaled, ep, Place<T>(p.y, p, x.b, x.h), begin, rows, rows, size.e, -size.c);
         for (int64_t i = 0; i < rows; i++) {
             T factor = weights.scale;
             if (p.normalize) {

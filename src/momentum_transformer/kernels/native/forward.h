@@ -24,16 +24,16 @@ template <class T> struct Forward {
 
     void take_keys(const Sequence<T>& x, int64_t begin, int64_t rows, int64_t column) {
         int64_t padded = round_up(rows, size.UNIT);
-        pack_features(K, size.dp, x.k, begin, rows, padded, size.d, p.elu);
+        pack_features(K, size.dp, x.k, begin, rows, padded, size.d, p.elu, rows);
         turn(KT + column, size.ld, K, size.dp, padded, size.dp);
-        pack<T, false>(V + column * size.ep, size.ep, x.v, begin, rows, padded, size.e);
+        pack<T, false>(V + column * size.ep, size.ep, x.v, begin, rows, padded, size.e, rows);
     }
 
     void outputs(const Sequence<T>& x, const State<T>& state, int64_t begin, int64_t rows, bool window) {
         constexpr int W = width<T>;
         int64_t w = size.w, ld = size.ld, dp = size.dp, ep = size.ep;
         Place<T> y(p.y, p, x.b, x.h);
-        pack_features(Q, dp, x.q, begin, rows, round_up(rows, ROWS), size.d, p.elu);
+        pack_features(Q, dp, x.q, begin, rows, round_up(rows, ROWS), size.d, p.elu, rows);
         for (int64_t i0 = 0; i0 < rows; i0 += ROWS) {
             const T* q = Q + i0 * dp;
             int64_t from = window ? size.window_start(i0) : w, until = w + i0 + ROWS;
@@ -48,16 +48,16 @@ template <class T> struct Forward {
                     store(A + r * ld + at, acc[r][j] * weights.of(i0 + r, at));
                 });
             });
-            T factor[ROWS] = {}, later[ROWS] = {};
+            for (int64_t at = 0; at < dp; at += W)
+                each<1>([&](int r, int) INLINE { seen_sum[r] += load(q + r * dp + at) * load(state.z + at); });
+            T denominator[ROWS], factor[ROWS], later[ROWS] = {};
+            sum_rows<T>(denominator, seen_sum);
             int64_t real = smaller<int64_t>(ROWS, rows - i0);
-            for (int r = 0; r < real; r++) {
-                for (int64_t at = 0; at < dp; at += W) seen_sum[r] += load(q + r * dp + at) * load(state.z + at);
-                T denominator = sum<T>(seen_sum[r]);
-                factor[r] = p.normalize ? weights.scale / (denominator + T(p.eps)) : weights.scale;
-                if (size.lanes == 2) later[r] = weights.carry[i0 + r + 1];
-                if (p.denominator)
-                    static_cast<T*>(p.denominator)[x.index() * p.n + begin + i0 + r] = denominator;
-            }
+            for (int r = 0; r < ROWS; r++)
+                factor[r] = p.normalize ? weights.scale / (denominator[r] + T(p.eps)) : weights.scale;
+            if (size.lanes == 2) memcpy(later, weights.carry + i0 + 1, real * sizeof(T));
+            if (p.denominator)
+                memcpy(static_cast<T*>(p.denominator) + x.index() * p.n + begin + i0, denominator, real * sizeof(T));
             across<T>(0, ep, [&](auto& acc, int64_t column) INLINE {
                 constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
                 if (size.lanes == 2) {

@@ -37,8 +37,10 @@ template <class Kernel> struct Pass {  // a kernel on the scratch memory of this
     ~Pass() { delete kernel; }
 };
 
-// F(kernel, task) for each task, in any order on any thread: no task sees another.
+// F(kernel, task) for each task, in any order on any thread: no task sees another. Where there are many, a thread
+// takes some that follow each other: what it reads next then lies where it has asked for it.
 template <class Kernel, class F> bool run(const Problem& p, int64_t tasks, F work) {
+    const int64_t group = smaller<int64_t>(8, 1 + tasks / (16 * p.threads));
     std::atomic<int64_t> next{0};
     std::atomic<bool> failed{false};
     auto body = [&] {
@@ -47,7 +49,8 @@ template <class Kernel, class F> bool run(const Problem& p, int64_t tasks, F wor
             failed = true;
             return;
         }
-        for (int64_t i = next++; i < tasks; i = next++) work(*pass.kernel, i);
+        for (int64_t from = next.fetch_add(group); from < tasks; from = next.fetch_add(group))
+            for (int64_t i = from; i < smaller(from + group, tasks); i++) work(*pass.kernel, i);
     };
     in_parallel(smaller<int64_t>(p.threads, tasks), body);
     return !failed;
@@ -68,7 +71,8 @@ template <class T> bool forward(const Problem& p) {
 template <class T> bool backward(const Problem& p) {
     using K = Backward<T>;
     int64_t all = p.b * p.h, parts = segments(p);
-    if (!divide(p) || p.d_tables) return run<K>(p, all, [](K& k, int64_t i) { k.whole(i); });
+    // from the last to the first, as inside a sequence
+    if (!divide(p) || p.d_tables) return run<K>(p, all, [=](K& k, int64_t i) { k.whole(all - 1 - i); });
     int64_t length = State<T>::length(Sizes<T>(p));
     T* kept = static_cast<T*>(std::aligned_alloc(64, round_up(all * parts * length * sizeof(T), 64)));
     bool done = kept && run<K>(p, all * parts, [=](K& k, int64_t i) { k.add(i / parts, i % parts, kept); }) &&

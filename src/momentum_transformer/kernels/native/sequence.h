@@ -174,48 +174,52 @@ inline void before(State<T>& to, const State<T>& later, const State<T>& added, i
     for (int64_t i = 0; i < size.dp; i += W) store(to.z + i, load(later.z + i) + load(added.z + i));
 }
 
-// Rows `begin` … of a tensor into `to`, φ applied, padded with zeros to `padded` rows.
+// Rows `begin` … of a tensor into `to`, φ applied, padded with zeros to `padded` rows. Those `next` rows on are asked
+// for: every chunk begins a new page, where the processor does not look ahead by itself. Beyond the ends they are rows
+// of the sequence beside this one, or nothing.
 template <class T, bool Map, class S>
-void pack_stored(T* to, int64_t width_padded, const Place<T>& from, int64_t begin, int64_t rows, int64_t columns) {
+void pack_stored(T* to, int64_t width_padded, const Place<T>& from, int64_t begin, int64_t rows, int64_t columns,
+                 int64_t next) {
     constexpr int W = width<T>;
+    int64_t whole = round_down(columns, W), left = columns - whole;
     for (int64_t i = 0; i < rows; i++) {
         const S* row = from.template row<S>(begin + i);
-        T* out = to + i * width_padded;
-        int64_t x = 0;
-        // the next chunk, which the processor does not fetch by itself where it begins a new page
-        const char* ahead = reinterpret_cast<const char*>(row) + rows * from.stride;
+        const char* ahead = reinterpret_cast<const char*>(row) + next * from.stride;
         for (int64_t at = 0; at < columns * (int64_t)sizeof(S); at += 64) __builtin_prefetch(ahead + at, 0, 2);
-        for (; x + W <= columns; x += W) {
+        T* out = to + i * width_padded;
+        for (int64_t x = 0; x < whole; x += W) {
             Vec<T> value = load_as<T>(row + x);
             store(out + x, Map ? elu_plus_one<T>(value) : value);
         }
-        for (; x < width_padded; x += W) {
-            int64_t left = columns > x ? columns - x : 0;
-            Vec<T> value = load_first<T>(row + x, left);
-            store(out + x, Map ? (first<T>(left) ? elu_plus_one<T>(value) : Vec<T>{}) : value);
-        }
+    }
+    if (whole == width_padded) return;
+    for (int64_t i = 0; i < rows; i++) {
+        T* out = to + i * width_padded;
+        Vec<T> value = load_first<T>(from.template row<S>(begin + i) + whole, left);
+        store(out + whole, Map ? (first<T>(left) ? elu_plus_one<T>(value) : Vec<T>{}) : value);
+        for (int64_t x = whole + W; x < width_padded; x += W) store(out + x, Vec<T>{});
     }
 }
 template <class T, bool Map>
 inline void pack(T* to, int64_t width_padded, const Place<T>& from, int64_t begin, int64_t rows, int64_t padded,
-                 int64_t columns) {
+                 int64_t columns, int64_t next) {
     if (from.stored == AS_COMPUTED)
-        pack_stored<T, Map, T>(to, width_padded, from, begin, rows, columns);
+        pack_stored<T, Map, T>(to, width_padded, from, begin, rows, columns, next);
     else if constexpr (sizeof(T) == sizeof(float)) {
         if (from.stored == BFLOAT16)
-            pack_stored<T, Map, bfloat16>(to, width_padded, from, begin, rows, columns);
+            pack_stored<T, Map, bfloat16>(to, width_padded, from, begin, rows, columns, next);
         else
-            pack_stored<T, Map, float16>(to, width_padded, from, begin, rows, columns);
+            pack_stored<T, Map, float16>(to, width_padded, from, begin, rows, columns, next);
     }
     if (padded > rows) memset(to + rows * width_padded, 0, (padded - rows) * width_padded * sizeof(T));
 }
 template <class T>
 inline void pack_features(T* to, int64_t width_padded, const Place<T>& from, int64_t begin, int64_t rows,
-                          int64_t padded, int64_t columns, bool elu) {
+                          int64_t padded, int64_t columns, bool elu, int64_t next) {
     if (elu)
-        pack<T, true>(to, width_padded, from, begin, rows, padded, columns);
+        pack<T, true>(to, width_padded, from, begin, rows, padded, columns, next);
     else
-        pack<T, false>(to, width_padded, from, begin, rows, padded, columns);
+        pack<T, false>(to, width_padded, from, begin, rows, padded, columns, next);
 }
 
 template <class T> inline void add_rows(T* to, const T* rows, int64_t count, int64_t columns) {
@@ -269,6 +273,8 @@ template <class T> __attribute__((noinline)) void write_narrow(const Place<T>& t
 template <class T, int N>
 inline __attribute__((always_inline)) void write_rows(const Vec<T> (&acc)[ROWS][N], const Place<T>& to, int64_t begin,
                                                       int64_t rows, int64_t x, int64_t columns) {
+    if (rows == ROWS && x + N * width<T> <= columns && !to.rows && to.stored == AS_COMPUTED)
+        return store_tile(acc, to.template row<T>(begin) + x, to.stride / (int64_t)sizeof(T));
     each<N>([&](int r, int j) INLINE {
         int64_t at = x + j * width<T>;
         if (r >= rows || at >= columns) return;

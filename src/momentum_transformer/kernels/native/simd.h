@@ -122,19 +122,19 @@ template <class T> inline T sum(Vec<T> x) {
     return sum_halves<T, width<T>>(x, std::make_integer_sequence<int, width<T> / 2>{});
 }
 
-// eˣ for x ≤ 0, to about one unit in the last place: x = n ln 2 + r, and a series in r
+// eˣ for x ≤ 0, to about one unit in the last place: x = n ln 2 + r, and a series in r. For other x it is anything.
 inline Vec<float> exp_negative(Vec<float> x) {
     const float magic = 12582912.f;  // 1.5 · 2²³: adding it leaves the nearest whole number in the low bits
     Vec<float> t = x * 1.44269504088896341f + magic;
     Vec<float> n = t - magic;
     Vec<float> r = x - n * 0.693359375f;
     r = r + n * 2.12194440e-4f;
-    Vec<float> p = splat(1.f / 5040);
-    p = p * r + 1.f / 720;
-    p = p * r + 1.f / 120;
-    p = p * r + 1.f / 24;
-    p = p * r + 1.f / 6;
-    p = p * r + 0.5f;
+    // 1 + r + …, the rest fitted to the least relative error (3e-9) on |r| ≤ ln 2 / 2
+    Vec<float> p = splat(1.381443115e-3f);
+    p = p * r + 8.368796669e-3f;
+    p = p * r + 4.166839644e-2f;
+    p = p * r + 1.666651964e-1f;
+    p = p * r + 4.999999404e-1f;
     p = p * r + 1.f;
     p = p * r + 1.f;
     Mask<float> bits = (Mask<float>)p + ((Mask<float>)t << 23);
@@ -155,10 +155,8 @@ inline Vec<double> exp_negative(Vec<double> x) {
     return x < -708. ? Vec<double>{} : (Vec<double>)bits;
 }
 
-template <class T> inline Vec<T> elu_plus_one(Vec<T> x) {
-    Vec<T> negative = exp_negative(x > T(0) ? Vec<T>{} : x);
-    Vec<T> y = x > T(0) ? x + T(1) : negative;
-    return x != x ? x : y;
+template <class T> inline Vec<T> elu_plus_one(Vec<T> x) {  // nan is not ≤ 0, and nan + 1 is nan
+    return x <= T(0) ? exp_negative(x) : x + T(1);
 }
 
 // a W × W block on its diagonal, by swapping halves, quarters, …

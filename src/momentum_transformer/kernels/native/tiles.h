@@ -69,6 +69,33 @@ template <class T, int N> inline __attribute__((always_inline)) void store_tile(
     each<N>([&](int r, int j) INLINE { store(C + r * ldc + j * width<T>, acc[r][j]); });
 }
 
+// The sums of eight vectors, each in the order of `sum`: two vectors become one with half as many terms a sum, …
+template <class T, int S, int... L>
+inline __attribute__((always_inline)) void halve(Vec<T>* x, int count, std::integer_sequence<int, L...> lanes) {
+    constexpr int W = width<T>;
+    if (count > 1) {
+        count /= 2;
+#pragma GCC unroll 8
+        for (int i = 0; i < count; i++)
+            x[i] = __builtin_shufflevector(x[i], x[i + count], from_low<S, W>(L)...) +
+                   __builtin_shufflevector(x[i], x[i + count], from_high<S, W>(L)...);
+    } else
+        x[0] += __builtin_shufflevector(x[0], x[0], (L ^ S)...);
+    if constexpr (S > 1) halve<T, S / 2>(x, count, lanes);
+}
+template <class T> inline void sum_rows(T (&sums)[ROWS], const Vec<T> (&rows)[ROWS]) {
+    constexpr int W = width<T>, GROUP = W < ROWS ? W : ROWS;
+#pragma GCC unroll 8
+    for (int g = 0; g < ROWS; g += GROUP) {
+        Vec<T> x[GROUP];
+        T lanes[W];
+        for (int r = 0; r < GROUP; r++) x[r] = rows[g + r];
+        halve<T, W / 2>(x, GROUP, std::make_integer_sequence<int, W>{});
+        store(lanes, x[0]);
+        for (int r = 0; r < GROUP; r++) sums[g + r] = lanes[r * (W / GROUP)];
+    }
+}
+
 // C (rows × columns) += A B, rows a multiple of eight, columns of the vector width
 template <class T, bool Turned>
 inline void accumulate(T* C, int64_t ldc, int64_t rows, int64_t columns, const T* A, int64_t lda, const T* B,

@@ -1,0 +1,162 @@
+"""What bounds the native kernels: the products they make, the bytes they move, what a thread more brings.
+
+    python -m momentum_transformer.bench.limits results/limits.json 2
+
+Measured with one thread and with all (here 2) in the same rounds: a matrix product, c = a + b on tensors of the shape,
+and the kernels; with all, also fast-transformers where it is installed. Products at the rate of the matrix product and
+bytes at the rate of the sum are the least that a call can take, one after the other where nothing overlaps.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..ops.native_tables import constant_tables, linear_tables
+from ..report.tables import Table
+from ..training.run_directory import provenance
+from .allocator import keep_freed_memory
+from .contestants import BETA, Computes, UnavailableError, find, inputs, our
+from .shapes import TARGETS, BenchError, Shape
+from .suite import write
+from .targets import BACKWARD_TIMES, FORWARD_TIMES, MOMENTUM_RATIO, SHARE, Record
+from .timing import DIRECTIONS, GEMM, Budget, interleave, once, prepare
+
+PEER = "fast-transformers"
+COMPUTES: tuple[Computes, ...] = ("linear", "momentum")
+
+
+def multiplications(shape: Shape, computes: str, direction: str) -> float:
+    """Floating-point operations of the chunked form's matrix products, without any that a tile makes in vain.
+
+    A token meets the state 2 times forward (4de) and 5 times backward (10de), and a pair of tokens that see each other
+    inside a chunk, or within the window before it, 2 times forward and 5 times backward.
+    With m, the state counts twice.
+    """
+    tables, lanes = linear_tables(shape.n, None, torch.float32), 1
+    if computes == "momentum":
+        tables, lanes = constant_tables(BETA, 1.0, shape.n, None, torch.float32, carries_state=False)
+    chunk, window = min(shape.n, tables.pair.shape[-1]), tables.near.shape[-1]
+    pairs = ((chunk + 1) + window * (window + 1) / chunk) / 2
+    state, pair = (4, 4) if direction == "forward" else (14, 14)
+    return shape.b * shape.h * shape.n * (lanes * state * shape.d**2 + pair * shape.d * pairs)
+
+
+def bytes_moved(shape: Shape, direction: str) -> int:
+    """Each of q, k, v and y once; backward also reads these and dy, and writes dq, dk, dv."""
+    return (4 if direction == "forward" else 12) * shape.bytes()
+
+
+def measure_limits(shape: Shape, budget: Budget) -> dict[str, Any]:
+    """Rates of the machine and seconds of the native backend, with one thread and with all."""
+    threads = sorted({1, torch.get_num_threads()})
+    tensors = inputs(shape)
+    a, b = torch.randn(GEMM, GEMM), torch.randn(GEMM, GEMM)
+    left, right, total = (torch.randn(tuple(shape)) for _ in range(3))
+    plain: dict[str, Callable[[], object]] = {
+        "gemm": lambda: a @ b,
+        "triad": lambda: torch.add(left, right, out=total),
+    }
+    for computes in COMPUTES:
+        for direction in DIRECTIONS:
+            attend = our("native", computes).load()
+            plain[f"{computes} {direction}"] = prepare(attend, tensors, direction)
+    calls = {f"{name} {count}": _with_threads(call, count) for name, call in plain.items() for count in threads}
+    try:
+        attend = find(PEER).load()
+        peers = {f"{PEER} {direction}": prepare(attend, tensors, direction) for direction in DIRECTIONS}
+    except UnavailableError:
+        peers = {}
+    calls |= {f"{name} {threads[-1]}": _with_threads(call, threads[-1]) for name, call in peers.items()}
+    try:
+        rounds = {name: budget.rounds(max(once(call), once(call))) for name, call in calls.items()}
+        seconds = interleave(calls, rounds)
+    finally:
+        torch.set_num_threads(threads[-1])
+    found = []
+    for count in threads:
+        least = {
+            name: min(seconds[key].values()) for name in (*plain, *peers) if (key := f"{name} {count}") in seconds
+        }
+        rates = {"gemm_flops": 2 * GEMM**3 / least.pop("gemm"), "triad_bytes": 3 * shape.bytes() / least.pop("triad")}
+        found.append({"threads": count, **rates, "seconds": least})
+    return {"shape": list(shape), "by_threads": found}
+
+
+def _with_threads(call: Callable[[], object], count: int) -> Callable[[], object]:
+    def run() -> object:
+        torch.set_num_threads(count)
+        return call()
+
+    return run
+
+
+def bounds_table(record: Record) -> Table:
+    """Milliseconds with all threads beside the two bounds, and what the targets ask for."""
+    rows = []
+    for limit in record["limits"]:
+        shape, rates = Shape(*limit["shape"]), limit["by_threads"][-1]
+        for direction in DIRECTIONS:
+            for computes in COMPUTES:
+                flops = multiplications(shape, computes, direction)
+                products, moved = flops / rates["gemm_flops"], bytes_moved(shape, direction) / rates["triad_bytes"]
+                asked = _asked(shape, computes, direction, rates)
+                measured = rates["seconds"][f"{computes} {direction}"]
+                cells = (f"{1e3 * x:.2f}" for x in (products, moved, products + moved, measured))
+                extra = f"{flops / multiplications(shape, 'linear', direction):.2f}"
+                rows.append((str(shape), f"{computes}, {direction}", *cells, _milliseconds(asked), extra))
+    columns = ("(b, h, n, d)", "native", "products", "bytes", "both", "measured", "targets ask", "products ÷ linear's")
+    title = "What bounds the kernels: ms of their matrix products at the GEMM rate, of their bytes at the triad's rate"
+    return Table(title, columns, tuple(rows))
+
+
+def threads_table(record: Record) -> Table:
+    """The machine's rates with one thread, and how much faster everything is with all."""
+    rows = []
+    for limit in record["limits"]:
+        one, every = limit["by_threads"][0], limit["by_threads"][-1]
+        gains = [every["gemm_flops"] / one["gemm_flops"], every["triad_bytes"] / one["triad_bytes"]]
+        gains += [one["seconds"][name] / every["seconds"][name] for name in one["seconds"]]
+        rates = (f"{one['gemm_flops'] / 1e9:.0f}", f"{one['triad_bytes'] / 1e9:.1f}")
+        rows.append((str(Shape(*limit["shape"])), *rates, *(f"{gain:.2f}" for gain in gains)))
+    names = (f"{computes}, {direction}" for computes in COMPUTES for direction in DIRECTIONS)
+    columns = ("(b, h, n, d)", "GEMM: GFLOP/s", "triad: GB/s", "× GEMM", "× triad", *(f"× {name}" for name in names))
+    return Table("One thread, and how much faster all of them are; the triad is c = a + b", columns, tuple(rows))
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{1e3 * seconds:.2f}"
+
+
+def _asked(shape: Shape, computes: str, direction: str, rates: Mapping[str, Any]) -> float | None:
+    """The seconds within which all targets of this call would be met; None where none speaks of it."""
+    if computes == "momentum":
+        bounds = [MOMENTUM_RATIO * rates["seconds"][f"linear {direction}"]]
+        if direction == "forward":
+            bounds.append(shape.useful_flops("momentum") / (SHARE * rates["gemm_flops"]))
+        return min(bounds)
+    theirs: float | None = rates["seconds"].get(f"{PEER} {direction}")
+    return None if theirs is None else theirs / (FORWARD_TIMES if direction == "forward" else BACKWARD_TIMES)
+
+
+def markdown(record: Record) -> str:
+    """What the docs show of a record."""
+    where = (
+        f"float32, causal, β = {BETA:g}, {record['threads']} threads on {record['cores']} cores of {record['cpu']}, "
+        f"torch {record['versions']['torch']}. Command: `{record['command']}`, "
+        f"{record['started']}, commit {(record['commit'] or 'unknown')[:12]}"
+        f"{' with changes' if record['dirty'] else ''}."
+    )
+    shown = (f"**{table.title}**\n\n{table.markdown()}" for table in (bounds_table(record), threads_table(record)))
+    return "\n".join([where + "\n", *shown])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3 or not sys.argv[2].isdecimal() or int(sys.argv[2]) < 1:
+        raise BenchError(__doc__)
+    keep_freed_memory()
+    torch.set_num_threads(int(sys.argv[2]))
+    origin = provenance() | {"command": " ".join(["python -m momentum_transformer.bench.limits", *sys.argv[1:]])}
+    write(origin | {"limits": [measure_limits(shape, Budget(seconds=1.0)) for shape in TARGETS]}, Path(sys.argv[1]))

@@ -1,0 +1,45 @@
+"""The bounds of the kernels, from a record with known numbers and from one real measurement."""
+
+import pytest
+import torch
+
+from momentum_transformer.bench.limits import bounds_table, bytes_moved, measure_limits, multiplications, threads_table
+from momentum_transformer.bench.shapes import Shape
+from momentum_transformer.bench.timing import Budget
+from momentum_transformer.ops.native import status
+from tests.bench.records import record
+
+
+def test_products_are_those_of_the_state_and_of_the_pairs_that_see_each_other() -> None:
+    token = Shape(1, 1, 64, 32)
+    pairs = sum(range(1, 33)) / 32  # a query in a chunk of 32 and the keys it sees
+    assert multiplications(token, "linear", "forward") / 64 == 4 * 32 * 32 + 4 * 32 * pairs
+    assert multiplications(token, "linear", "forward+backward") / 64 == 14 * 32 * 32 + 14 * 32 * pairs
+    # at β = 0.6 the window is as long as the chunk: once more as many pairs
+    assert multiplications(token, "momentum", "forward") / 64 == 4 * 32 * 32 + 8 * 32 * pairs
+
+
+def test_bytes_are_those_of_the_tensors() -> None:
+    shape = Shape(2, 3, 5, 7)
+    assert bytes_moved(shape, "forward") == 4 * 4 * 2 * 3 * 5 * 7
+    assert bytes_moved(shape, "forward+backward") == 12 * 4 * 2 * 3 * 5 * 7
+
+
+def test_tables_hold_the_bounds_against_what_was_measured() -> None:
+    bounds = bounds_table(record())
+    assert bounds.columns[2:] == ("products", "bytes", "both", "measured", "targets ask", "products ÷ linear's")
+    # 65,536 tokens: 6,208 operations each at 100 GFLOP/s, 4 tensors of 8.4 MB at 10 GB/s, a sixth of 7 ms
+    assert bounds.rows[0] == ("(64, 8, 128, 32)", "linear, forward", "4.07", "3.36", "7.42", "1.25", "1.17", "1.00")
+    # 45 % of the GEMM rate would be 11.9 ms, 1.15 times linear is less
+    assert bounds.rows[1][-2:] == ("1.44", "1.34")
+    assert threads_table(record()).rows[0] == ("(64, 8, 128, 32)", "50", "8.0", "2.00", "1.25", *4 * ("1.60",))
+
+
+@pytest.mark.skipif(status() is not None, reason=f"native kernels: {status()}")
+def test_a_measurement_leaves_the_number_of_threads_as_it_was() -> None:
+    before = torch.get_num_threads()
+    found = measure_limits(Shape(1, 2, 32, 16), Budget(seconds=0.0, least=1))
+    assert torch.get_num_threads() == before
+    assert [one["threads"] for one in found["by_threads"]] == sorted({1, before})
+    for one in found["by_threads"]:
+        assert min(one["gemm_flops"], one["triad_bytes"], *one["seconds"].values()) > 0
