@@ -164,13 +164,13 @@ def _paper(task: str, model: ModelConfig) -> LraConfig:
 # scale small: shorter sequences and fewer examples, for minutes on two CPU cores
 SMALL = {
     "lra-listops": (LraData(256, shortest=64, train=20_000, validation=1_000, test=2_000), 32, 1_000),
-    "lra-text": (LraData(512, validation=1_000, test=4_000), 16, 500),
-    "lra-retrieval": (LraData(512, validation=500, test=2_000), 16, 300),
-    "lra-image": (LraData(1024, buckets=1, validation=500, test=2_000), 16, 300),
+    "lra-text": (LraData(512, validation=1_000, test=4_000), 16, 400),
+    "lra-retrieval": (LraData(512, validation=500, test=2_000), 16, 200),
+    "lra-image": (LraData(1024, buckets=1, validation=500, test=2_000), 16, 200),
     "lra-pathfinder": (
         LraData(1024, buckets=1, examples=20_000, validation=500, test=2_000, difficulty="easy", generated=True),
         16,
-        300,
+        200,
     ),
 }
 

@@ -83,9 +83,10 @@ def translation_config(corpus: str, model: str, scale: str) -> TranslationConfig
     config = {"paper": _paper, "small": _small, "tiny": _tiny}[scale](corpus, coefficients)
     if model != TEACHER:
         return config
-    # one pass and not three: it can afford more tokens a step
-    batch_size = 1024 if scale == "small" else config.train.batch_size
-    return replace(config, decoder="autoregressive", train=replace(config.train, batch_size=batch_size))
+    train = config.train
+    if scale == "small":  # one pass and not three: it can afford more tokens and steps
+        train = replace(train, batch_size=1024, steps=1_200)
+    return replace(config, decoder="autoregressive", train=train)
 
 
 def _paper(corpus: str, coefficients: ModelConfig) -> TranslationConfig:
@@ -116,7 +117,7 @@ def _small(corpus: str, coefficients: ModelConfig) -> TranslationConfig:
     model = replace(coefficients, depth=2, width=128, heads=2, feedforward=256, dropout=0.0, attention_dropout=0.0)
     train = replace(
         paper.train,
-        steps=1_200,
+        steps=800,
         batch_size=700,
         learning_rate=2e-3,
         clip="global",
