@@ -34,6 +34,7 @@ bench: setup
 	$(BIN)/momentum bench --threads 2 --out results/bench.json --plot docs/results/bench.svg
 	$(BIN)/python -m benchmarks.generation --out results/generation.json
 	$(BIN)/python -m benchmarks.lra --out results/lra.json
+	$(BIN)/python -m benchmarks.translation --out results/translation.json
 
 reproduce: setup
 	$(BIN)/momentum reproduce copy

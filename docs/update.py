@@ -27,7 +27,12 @@ def tables(out: Path) -> dict[str, str]:
         for figure in sorted(Path(scratch).glob("*.svg")):
             (out / figure.name).write_text(figure.read_text())
         found = {path.stem: path.read_text() for path in sorted(Path(scratch).glob("*.md"))}
-    others = {"accuracy": accuracy_table(), "training": training_lines(), "generation": generation_table()}
+    others = {
+        "accuracy": accuracy_table(),
+        "training": training_lines(),
+        "generation": generation_table(),
+        "translation": translation_table(),
+    }
     return found | others | {"attention": attention_table(), "bench": bench_tables(out), "limits": limits_tables()}
 
 
@@ -145,6 +150,42 @@ def generation_targets(rows: list[dict[str, Any]]) -> list[str]:
             name, met = "linear: images/s ÷ fast-transformers'", "yes" if ratio >= least else "no"
             lines.append(f"| {name} | {batch} | ≥ {least:g} | {ratio:.2f} | {met} |")
     return lines
+
+
+def translation_table() -> str:
+    """Tokens per second of the translators, by benchmarks/translation.py, and whether they meet what is asked."""
+    path = ROOT / "results" / "translation.json"
+    if not path.exists():
+        return "Not measured yet: `make bench`.\n"
+    result = json.loads(path.read_text())
+    rows = {(row["model"], row["batch"], row["length"]): row for row in result["rows"]}
+    models = list(dict.fromkeys(model for model, _, _ in rows))
+    speeds = list(dict.fromkeys((batch, n) for model, batch, n in rows if model == models[0]))
+    lengths = sorted({n for _, batch, n in rows if (batch, n) not in speeds})
+    columns = [f"batch {batch}: tokens/s" for batch, _ in speeds] + [f"{n} tokens: ms" for n in lengths]
+    lines = ["| model | " + " | ".join(columns) + " |", "|---|" + "---:|" * len(columns)]
+    for model in models:
+        cells = [f"{rows[model, *speed]['tokens_per_second']:,.0f}" for speed in speeds]
+        timed = [rows.get((model, 8, n)) for n in lengths]
+        cells += ["" if row is None else f"{1000 * row['seconds']:.0f}" for row in timed]
+        lines.append(f"| {model} | " + " | ".join(cells) + " |")
+    ratios = [
+        f"{rows['momentum', *speed]['tokens_per_second'] / rows['linear', *speed]['tokens_per_second']:.2f}"
+        for speed in speeds
+    ]
+    last, before = lengths[-1], lengths[-2]
+    growth = {
+        model: rows[model, 8, last]["seconds"] / rows[model, 8, before]["seconds"] for model in ("momentum", "softmax")
+    }
+    machine = result["machine"]
+    lines += [
+        "",
+        f"{result['what']}; {result['meaning']}. Momentum's tokens per second ÷ linear's: {' and '.join(ratios)} (asked: "
+        f"0.97 or more). From {before} to {last} tokens, 8 sentences at a time, momentum takes "
+        f"{growth['momentum']:.2f} times as long, softmax {growth['softmax']:.2f} times. {machine['cores']} cores "
+        f"({machine['cpu']}, torch {machine['torch']}). Command: `{result['command']}`.",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def fill(text: str, found: dict[str, str]) -> str:
