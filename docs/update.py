@@ -180,8 +180,8 @@ def translation_table() -> str:
     machine = result["machine"]
     lines += [
         "",
-        f"{result['what']}; {result['meaning']}. Momentum's tokens per second ÷ linear's: {' and '.join(ratios)} (asked: "
-        f"0.97 or more). From {before} to {last} tokens, 8 sentences at a time, momentum takes "
+        f"{result['what']}; {result['meaning']}. Momentum's tokens per second ÷ linear's: {' and '.join(ratios)} "
+        f"(asked: 0.97 or more). From {before} to {last} tokens, 8 sentences at a time, momentum takes "
         f"{growth['momentum']:.2f} times as long, softmax {growth['softmax']:.2f} times. {machine['cores']} cores "
         f"({machine['cpu']}, torch {machine['torch']}). Command: `{result['command']}`.",
     ]
