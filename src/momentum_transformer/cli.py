@@ -118,7 +118,7 @@ class Translate:
     show_steps: bool = False
     """Show the first draft and each refinement, too."""
     batch: int = 32
-    """Lines translated together; a person at the keyboard gets each line at once."""
+    """Lines translated together at most; of standard input, those that have come."""
     checkpoint: str = "best"
     """best or last."""
 

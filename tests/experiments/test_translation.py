@@ -2,6 +2,9 @@
 
 import io
 import json
+import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,12 @@ import pytest
 
 from momentum_transformer.cli import main
 from momentum_transformer.data.folder import DataError
+from momentum_transformer.data.parallel_text import read_pair
+from momentum_transformer.data.subwords import Subwords
+from momentum_transformer.experiments.experiment import Study, Variant
+from momentum_transformer.experiments.reproduce import run_study
 from momentum_transformer.experiments.runs import Request, load_task, run_training
+from momentum_transformer.experiments.translating import load_translation_task
 from momentum_transformer.experiments.translation import TranslationTask
 from momentum_transformer.experiments.translation_scales import TRANSLATION_MODELS, translation_config
 from momentum_transformer.experiments.translator import Translator
@@ -21,6 +29,7 @@ from .toy_language import write_pair
 
 pytest.importorskip("sentencepiece", reason="translation needs sentencepiece")
 PIECES = 60
+FLAT = ("train.schedule=constant",)  # a schedule that does not depend on how many steps there are
 
 
 def settings(folder: Path) -> tuple[str, ...]:
@@ -126,18 +135,26 @@ def test_an_unknown_script_is_named_with_its_line(trained: dict[str, Path]) -> N
         Translator(task).lines(["A dog .", "狗在跑步"], name="text")
 
 
-def test_a_student_learns_from_the_teacher_beside_it(trained: dict[str, Path]) -> None:
-    folder = trained["autoregressive"].parents[3]
-    out = folder / "runs" / "translation" / "linear" / "tiny-seed0,data.teacher=autoregressive"
-    train(folder, "linear", "data.teacher=autoregressive", out=out)
-    task, _, _ = load_task(out)
-    raw, _, _ = load_task(trained["momentum"])
-    assert isinstance(task, TranslationTask)
-    assert isinstance(raw, TranslationTask)
-    assert task.text.train.sources == raw.text.train.sources
-    assert task.text.train.targets != raw.text.train.targets
-    assert task.text.test == raw.text.test
-    assert task.subwords.digest == raw.subwords.digest
+def test_a_student_learns_from_the_teacher_with_its_other_settings(tmp_path: Path) -> None:
+    asked = (*settings(tmp_path), "train.steps=4")
+    runs = tmp_path / "runs"
+    for model, more in (("autoregressive", ()), ("linear", ("data.teacher=autoregressive",))):
+        request = Request("translation", model, "tiny", 0, (*asked, *more))
+        run_training(request, request.directory(runs), resume=False)
+    task = load_translation_task(request.directory(runs), "best")
+    assert task.training_text.sources == task.text.train.sources
+    assert task.training_text.targets != task.text.train.targets
+    shutil.rmtree(runs / "translation" / "autoregressive")
+    assert next(task.test(0, 1)).source.numel()  # scoring needs no teacher
+
+
+def test_an_untrained_teacher_is_refused(trained: dict[str, Path], tmp_path: Path) -> None:
+    teacher = shutil.copytree(trained["autoregressive"], tmp_path / "teacher")
+    lines = (teacher / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (teacher / "metrics.jsonl").write_text("".join(line for line in lines if '"end"' not in line))
+    with pytest.raises(RunError, match=r"no trained run .*teacher"):
+        train(tmp_path, "linear", f"data.teacher={teacher}", out=tmp_path / "student")
+    assert not (tmp_path / "student").exists()
 
 
 def test_a_missing_teacher_is_an_error(trained: dict[str, Path], tmp_path: Path) -> None:
@@ -147,27 +164,70 @@ def test_a_missing_teacher_is_an_error(trained: dict[str, Path], tmp_path: Path)
 
 
 def test_a_vocabulary_of_another_run_is_refused(trained: dict[str, Path], tmp_path: Path) -> None:
-    from shutil import copytree
-
-    copied = copytree(trained["momentum"], tmp_path / "run")
-    source, target = write_pair(tmp_path, 200)
-    request = Request(
-        "translation", "linear", "tiny", 0, (f"data.source={source}", f"data.target={target}", "data.pieces=50")
-    )
-    run_training(request, tmp_path / "other", resume=False)
-    (copied / "vocabulary.model").write_bytes((tmp_path / "other" / "vocabulary.model").read_bytes())
-    task, _, _ = load_task(copied)
-    with pytest.raises(DataError, match="vocabulary of another run"):
-        Translator(task)
+    copied = shutil.copytree(trained["momentum"], tmp_path / "run")
+    other = Subwords.train(read_pair(*write_pair(tmp_path, 200, seed=1)), pieces=PIECES)
+    other.save(copied / "vocabulary.model")
+    with pytest.raises(RunError, match="not the vocabulary that this run was trained with"):
+        load_translation_task(copied, "best")
 
 
 def test_resuming_follows_an_uninterrupted_run(trained: dict[str, Path], tmp_path: Path) -> None:
     folder = trained["momentum"].parents[3]
     asked = Request("translation", "momentum", "tiny", 0, settings(folder))
-    whole = [line["loss"] for line in lines_of(trained["momentum"], "validation")]
-    again = tmp_path / "again"
-    assert run_training(asked, again, resume=False)
-    assert [line["loss"] for line in lines_of(again, "validation")] == whole
+    half = Request("translation", "momentum", "tiny", 0, (*asked.settings, "train.steps=4", *FLAT))
+    whole = Request("translation", "momentum", "tiny", 0, (*asked.settings, *FLAT))
+    run_training(whole, tmp_path / "whole", resume=False)
+    run_training(half, tmp_path / "half", resume=False)
+    config = json.loads((tmp_path / "whole" / "config.json").read_text())
+    (tmp_path / "half" / "config.json").write_text(json.dumps(config))  # as if it had been interrupted there
+    run_training(whole, tmp_path / "half", resume=True)
+    assert lines_of(tmp_path / "half", "validation")[-1]["step"] == 8
+    assert [line["loss"] for line in lines_of(tmp_path / "half", "validation")] == [
+        line["loss"] for line in lines_of(tmp_path / "whole", "validation")
+    ]
+
+
+def test_half_precision_trains(tmp_path: Path) -> None:
+    run = train(tmp_path, "adaptive-momentum", "train.precision=bfloat16", "train.steps=2")
+    assert lines_of(run, "end")
+
+
+@pytest.mark.parametrize("corpus", ["multi30k", "iwslt16"])
+def test_a_corpus_with_text_of_its_own_takes_no_other(corpus: str, tmp_path: Path) -> None:
+    request = Request(corpus, "linear", "tiny", 0, settings(tmp_path))
+    with pytest.raises(DataError, match="for yours: momentum train translation"):
+        run_training(request, tmp_path / "run", resume=False)
+
+
+def test_sources_without_pieces_and_tiny_texts_are_named(tmp_path: Path) -> None:
+    source, target = write_pair(tmp_path, 200)
+    lines = source.read_text().splitlines()
+    lines[7] = "\x01"
+    source.write_text("\n".join(lines) + "\n")
+    files = (f"data.source={source}", f"data.target={target}", f"data.pieces={PIECES}")
+    with pytest.raises(DataError, match=r"text, pair \d+: the source has no piece"):
+        run_training(Request("translation", "linear", "tiny", 0, files), tmp_path / "run", resume=False)
+    source, target = write_pair(tmp_path, 15, seed=2)
+    files = (f"data.source={source}", f"data.target={target}", "data.pieces=40")
+    with pytest.raises(DataError, match="15 pairs are too few"):
+        run_training(Request("translation", "linear", "tiny", 0, files), tmp_path / "run", resume=False)
+
+
+def test_a_batch_too_small_for_its_shards_is_named_at_the_first_step(tmp_path: Path) -> None:
+    request = Request("translation", "linear", "tiny", 0, (*settings(tmp_path), "train.accumulate=64"))
+    with pytest.raises(DataError, match="cannot be split among 64"):
+        run_training(request, tmp_path / "run", resume=False)
+
+
+def test_a_run_whose_scoring_was_interrupted_is_scored_again(tmp_path: Path) -> None:
+    request = Request("translation", "linear", "tiny", 0, settings(tmp_path))
+    study = Study("toy", "toy", "translation", (Variant("linear", request.settings),))
+    assert run_study(study, scale="tiny", seeds=1, out=tmp_path / "runs", jobs=1)
+    (metrics,) = (tmp_path / "runs").rglob("metrics.jsonl")
+    lines = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text("".join(line for line in lines if '"translation"' not in line and '"concluded"' not in line))
+    assert run_study(study, scale="tiny", seeds=1, out=tmp_path / "runs", jobs=1)
+    assert '"translation"' in metrics.read_text()
 
 
 def run_cli(*arguments: str | Path) -> int:
@@ -200,19 +260,57 @@ def test_translate_streams_standard_input_and_shows_the_steps(
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"A dog .\n\xff\xfe\n", "line 2: not UTF-8"), ("a\n狗在跑步\n".encode(), "line 2: .*script")],
+    [(b"A dog .\n\xff\xfe\n", "line 2: not UTF-8"), ("A dog .\n狗在跑步\n".encode(), "line 2: .*script")],
 )
 def test_bad_lines_are_named(
     trained: dict[str, Path], tmp_path: Path, content: bytes, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import re
-
     text = tmp_path / "text.en"
     text.write_bytes(content)
     assert run_cli("translate", trained["momentum"], text) == 2
     error = capsys.readouterr().err
     assert re.search(message, error)
     assert error.count("\n") == 1
+
+
+def test_lines_before_a_bad_one_are_translated_all_the_same(
+    trained: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, out = tmp_path / "text.en", tmp_path / "text.de"
+    text.write_text("A dog .\n狗在跑步\nMan .\n")
+    assert run_cli("translate", trained["momentum"], text, "--out", out) == 2
+    assert out.read_text().count("\n") == 1
+
+
+def test_a_text_is_never_overwritten_by_its_translation(
+    trained: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "text.en"
+    text.write_text("A dog .\n")
+    assert run_cli("translate", trained["momentum"], text, "--out", text) == 2
+    assert text.read_text() == "A dog .\n"
+    kept = tmp_path / "kept.de"
+    kept.write_text("kept\n")
+    assert run_cli("translate", trained["momentum"], tmp_path / "nowhere", "--out", kept) == 2
+    assert kept.read_text() == "kept\n"
+    assert run_cli("translate", trained["autoregressive"], text, "--refine", "2") == 2
+    assert "nothing to --refine" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_had_enough_ends_it_quietly(trained: dict[str, Path]) -> None:
+    command = [sys.executable, "-m", "momentum_transformer", "translate", str(trained["momentum"])]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b"A dog .\n")
+        process.stdin.flush()
+        assert process.stdout.readline().endswith(b"\n")  # at once, while standard input is still open
+        process.stdout.close()
+        process.stdin.write(b"A man .\n" * 2000)
+        process.stdin.close()
+        assert b"Traceback" not in process.stderr.read()
+        assert process.wait() == 0
 
 
 def test_the_source_and_target_flags_name_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,9 +328,7 @@ def test_the_report_has_the_table_the_curve_and_the_steps(trained: dict[str, Pat
     for model, path in trained.items():  # a run of the study: the toy language stands in for Multi30k
         place = runs / "multi30k" / model / "tiny-seed0"
         place.parent.mkdir(parents=True)
-        from shutil import copytree
-
-        copytree(path, place)
+        shutil.copytree(path, place)
         config = json.loads((place / "config.json").read_text())
         config |= {"experiment": "multi30k", "settings": []}
         (place / "config.json").write_text(json.dumps(config))

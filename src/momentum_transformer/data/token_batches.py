@@ -26,6 +26,11 @@ class TokenBatches:
     def steps_per_pass(self) -> int:
         return len(self.bounds) - 1
 
+    @property
+    def smallest(self) -> int:
+        """Sentences of the smallest batch."""
+        return int(np.diff(self.bounds).min())
+
     def rows(self, step: int) -> np.ndarray:
         """Rows of the batch of this step, counted from 0 and going on from pass to pass."""
         if step < 0:

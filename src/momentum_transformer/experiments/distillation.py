@@ -13,17 +13,17 @@ from .translator import Translator
 
 
 def teacher_run(teacher: str, run: Path | None) -> Path:
-    """A run directory by its path, or by its model: that of the same experiment, scale and seed."""
-    if (Path(teacher) / "config.json").exists():
-        return Path(teacher)
-    if run is not None and len(run.parents) > 1:
-        beside = run.parents[1] / teacher / run.name.split(",")[0]
-        if RunDirectory(beside).best.exists():
-            return beside
-        teacher = str(beside)
-    raise RunError(
-        f"there is no trained run {teacher} to learn from; train it first, or name one: --set data.teacher=DIR"
-    )
+    """A trained run by its directory, or by its model: the run beside ours with the same settings but this one."""
+    place = Path(teacher)
+    if not (place / "config.json").exists() and run is not None and len(run.parents) > 1:
+        name = ",".join(part for part in run.name.split(",") if not part.startswith("data.teacher="))
+        place = run.parents[1] / teacher / name
+    found = RunDirectory(place)
+    if not (found.path / "config.json").exists() or not found.finished() or not found.best.exists():
+        raise RunError(
+            f"there is no trained run {place} to learn from; train it first, or name one: --set data.teacher=DIR"
+        )
+    return place
 
 
 def distilled(teacher: Path, text: ParallelText) -> ParallelText:

@@ -48,7 +48,7 @@ def run_study(
             )
         _ = request.config  # an impossible setting is refused before the first run starts
         run = RunDirectory(request.directory(out))
-        if (run.path / "config.json").exists() and run.finished():
+        if (run.path / "config.json").exists() and run.concluded():
             console.print(f"finished already: {run.path}", highlight=False)
         else:
             todo.append((request, run))
@@ -70,8 +70,10 @@ def run_study(
             stop.set()
         return code == 0
 
-    with ThreadPoolExecutor(max_workers=jobs) as pool:
-        return all(list(pool.map(start, todo)))
+    students = [item for item in todo if any(text.startswith("data.teacher=") for text in item[0].settings)]
+    with ThreadPoolExecutor(max_workers=jobs) as pool:  # students wait for their teachers
+        teachers = all(list(pool.map(start, [item for item in todo if item not in students])))
+        return teachers and all(list(pool.map(start, students)))
 
 
 def _command(request: Request, run: RunDirectory, out: Path, data_dir: Path | None) -> list[str]:

@@ -61,6 +61,8 @@ def run_training(request: Request, out: Path, *, resume: bool, data_dir: Path | 
         finished = train(task, config.train, run=run, world=world, seed=request.seed, resume=resume, title=title)
         if finished:
             _conclude(task, request, run, world)
+            if world.leads:
+                run.append_metrics({"kind": "concluded", "step": config.train.steps})
         return finished
 
 

@@ -1,9 +1,11 @@
 """`momentum translate`: lines in, lines out, as they come."""
 
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -15,7 +17,7 @@ from ..training.run_directory import RunError
 from .configuration import ConfigurationError, nearest
 from .runs import load_run, load_task
 from .translation import TRANSLATIONS, VOCABULARY, TranslationTask
-from .translator import Translation, Translator
+from .translator import LineError, Translation, Translator
 
 
 def translate_text(
@@ -32,29 +34,60 @@ def translate_text(
     """Each line of a file or of standard input as one line; what it took is said on standard error."""
     if batch < 1:
         raise ConfigurationError(f"--batch must be 1 or more, not {batch}")
+    if text is not None and out is not None and out.resolve() == text.resolve():
+        raise ConfigurationError(f"--out {out} is the text itself; name another file")
     task = load_translation_task(path, checkpoint)
+    if task.config.decoder == "autoregressive" and (refinements is not None or until_fixed):
+        raise ConfigurationError(f"{path} translates word by word: there is nothing to --refine")
     translator = Translator(task, refinements=refinements, until_fixed=until_fixed)
     translator.model.to("cuda" if torch.cuda.is_available() else "cpu")
-    name = "standard input" if text is None else str(text)
-    first, seconds, source, target = 1, 0.0, 0, 0
+    batches = _batches(text, batch)
+    waiting = next(batches, [])  # what is wrong with the text is said before anything is written
+    work = _Work(translator, "standard input" if text is None else str(text), show_steps)
     with ExitStack() as stack:
         place: IO[str] = sys.stdout if out is None else stack.enter_context(_open(out))
-        for lines in _batches(text, batch):
-            started = time.perf_counter()
-            translations = translator.lines(lines, first=first, name=name)
-            seconds += time.perf_counter() - started
-            first += len(lines)
-            for translation in translations:
-                source += translation.pieces
-                target += len(translation.steps[-1]) if translation.steps else 0
-                if show_steps:
-                    _show(translation, translator, place)
-                place.write(f"{translation.text}\n")
-            place.flush()
-    said = f"{first - 1:,} lines in {seconds:.1f} s"
-    if source:
-        said += f": {source / seconds:,.0f} source and {target / seconds:,.0f} target tokens/s"
-    sys.stderr.write(f"{said}\n")
+        try:
+            for lines in chain([waiting], batches):
+                work.translate(lines, place)
+        except BrokenPipeError:  # whoever reads has had enough
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (for the flush at exit)
+    sys.stderr.write(f"{work}\n")
+
+
+class _Work:
+    """Translates batches of lines, and counts."""
+
+    def __init__(self, translator: Translator, name: str, show_steps: bool) -> None:
+        self.translator, self.name, self.show_steps = translator, name, show_steps
+        self.done, self.seconds, self.source, self.target = 0, 0.0, 0, 0
+
+    def translate(self, lines: list[str], place: IO[str]) -> None:
+        """Writes a line for each; those before one that cannot be translated are written before it is named."""
+        started = time.perf_counter()
+        try:
+            translations = self.translator.lines(lines, first=self.done + 1, name=self.name)
+        except LineError:
+            if len(lines) == 1:
+                raise
+            for line in lines:
+                self.translate([line], place)
+            return
+        self.seconds += time.perf_counter() - started
+        self.done += len(lines)
+        for translation in translations:
+            self.source += translation.pieces
+            self.target += len(translation.steps[-1]) if translation.steps else 0
+            if self.show_steps:
+                _show(translation, self.translator, place)
+            place.write(f"{translation.text}\n")
+        place.flush()
+
+    def __str__(self) -> str:
+        said = f"{self.done:,} lines in {self.seconds:.1f} s"
+        if not self.source:
+            return said
+        rates = self.source / self.seconds, self.target / self.seconds
+        return f"{said}: {rates[0]:,.0f} source and {rates[1]:,.0f} target tokens/s"
 
 
 def load_translation_task(path: Path, checkpoint: str) -> TranslationTask:
@@ -79,23 +112,26 @@ def load_translation_task(path: Path, checkpoint: str) -> TranslationTask:
 
 
 def _batches(text: Path | None, size: int) -> Iterator[list[str]]:
-    """Lines of a file, or of standard input while it lasts: one at a time where a person types them."""
+    """Lines of a file; or of standard input, as many as have come, `size` at most."""
     if text is not None:
         lines = read_lines(text)
         yield from (lines[i : i + size] for i in range(0, len(lines), size))
         return
-    size = 1 if sys.stdin.isatty() else size
-    waiting: list[str] = []
-    for number, raw in enumerate(sys.stdin.buffer, start=1):
-        try:
-            waiting.append(raw.decode().rstrip("\r\n"))
-        except UnicodeDecodeError as error:
-            raise DataError(f"standard input, line {number}: not UTF-8 ({error.reason})") from None
-        if len(waiting) == size:
-            yield waiting
-            waiting = []
-    if waiting:
-        yield waiting
+    number, rest = 1, b""
+    while chunk := sys.stdin.buffer.read1(2**16):  # type: ignore[union-attr]  # what there is, without waiting for more
+        *whole, rest = (rest + chunk).split(b"\n")
+        for i in range(0, len(whole), size):
+            yield [_decode(line, number + i + j) for j, line in enumerate(whole[i : i + size])]
+        number += len(whole)
+    if rest:
+        yield [_decode(rest, number)]
+
+
+def _decode(line: bytes, number: int) -> str:
+    try:
+        return line.decode().rstrip("\r")
+    except UnicodeDecodeError as error:
+        raise DataError(f"standard input, line {number}: not UTF-8 ({error.reason})") from None
 
 
 def _show(translation: Translation, translator: Translator, place: IO[str]) -> None:

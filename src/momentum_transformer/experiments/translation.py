@@ -1,7 +1,6 @@
 """Non-autoregressive translation (Table 5), and the autoregressive teacher it can learn from."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,9 +15,11 @@ from ..data.noise import corrupt
 from ..data.parallel_text import ParallelText, TranslationSplits, load_iwslt16, load_multi30k, read_pair
 from ..data.subwords import Sentences, Subwords, load_encoded, load_subwords
 from ..data.token_batches import TokenBatches, in_order
+from ..generation.translation_scores import require_sacrebleu
 from ..models.autoregressive_translator import AutoregressiveTranslator
 from ..models.token_loss import most_likely, token_loss
 from ..models.translator import NonAutoregressiveTranslator
+from ..training.run_directory import RunDirectory
 from ..training.task import Score
 from .distillation import distilled, teacher_run
 from .experiment import Experiment, Study, Variant
@@ -74,12 +75,15 @@ class TranslationTask:
 
     @cached_property
     def text(self) -> TranslationSplits:
-        """The corpus; its training targets are the teacher's where there is one."""
-        splits = load_corpus(self.corpus, self.config, self.data_dir)
+        """The corpus."""
+        return load_corpus(self.corpus, self.config, self.data_dir)
+
+    @cached_property
+    def training_text(self) -> ParallelText:
+        """Its training part, with the teacher's translations as targets where there is one."""
         if not self.config.data.teacher:
-            return splits
-        teacher = teacher_run(self.config.data.teacher, self.run)
-        return replace(splits, train=distilled(teacher, splits.train))
+            return self.text.train
+        return distilled(teacher_run(self.config.data.teacher, self.run), self.text.train)
 
     @cached_property
     def subwords(self) -> Subwords:
@@ -87,20 +91,20 @@ class TranslationTask:
         data = self.config.data
         if self.run is not None and (self.run / VOCABULARY).exists():
             subwords = Subwords.load(self.run / VOCABULARY)
-            if len(subwords) != data.pieces:
-                raise DataError(
-                    f"{self.run / VOCABULARY} is the vocabulary of another run: it has {len(subwords)} pieces, "
-                    f"this run {data.pieces}"
-                )
+            kept = RunDirectory(self.run).read("provenance.json").get("data", {}).get("vocabulary")
+            if subwords.digest != kept:
+                raise DataError(f"{self.run / VOCABULARY} is not the vocabulary that this run was trained with")
             return subwords
-        train = load_corpus(self.corpus, self.config, self.data_dir).train
         return load_subwords(
-            train, pieces=data.pieces, source_language=data.source_language, target_language=data.target_language
+            self.text.train,
+            pieces=data.pieces,
+            source_language=data.source_language,
+            target_language=data.target_language,
         )
 
     @cached_property
     def _train(self) -> tuple[Sentences, Sentences]:
-        return load_encoded(self.text.train, self.subwords, self.corpus)
+        return self._encoded(self.training_text, "training")
 
     @cached_property
     def _lengths(self) -> tuple[np.ndarray, np.ndarray]:
@@ -120,16 +124,24 @@ class TranslationTask:
         return TokenBatches(source, target, tokens=self.config.train.batch_size, seed=self.seed)
 
     def prepare(self) -> dict[str, Any]:
-        text, training = self.text, len(self._fitting)
+        require_sacrebleu()  # before hours of training, not after
+        data, text, training = self.config.data, self.text, len(self._fitting)
         return {
             "directory": str(self.data_dir.resolve()),
             "pairs": {"training": training, "validation": len(text.validation), "test": len(text.test)},
             "too long": len(text.train) - training,
+            "teacher": data.teacher and str(teacher_run(data.teacher, self.run)),
             "vocabulary": self.subwords.digest,
             "note": text.note,
         }
 
     def batch(self, step: int, shard: int, shards: int) -> Pairs:
+        smallest = self._batches.smallest
+        if smallest < shards:
+            raise DataError(
+                f"a batch of {smallest} sentences cannot be split among {shards} processes and accumulations; set "
+                "train.batch_size higher, data.longest lower, or use fewer"
+            )
         return self._pairs(self._train, self._fitting[self._batches.rows(step)][shard::shards])
 
     def validation(self, step: int, shard: int, shards: int) -> Iterator[Pairs]:
@@ -178,10 +190,16 @@ class TranslationTask:
         return noisy
 
     def _all(self, text: ParallelText, shard: int, shards: int) -> Iterator[Pairs]:
-        sentences = load_encoded(text, self.subwords, self.corpus)
+        sentences = self._encoded(text, "validation or test")
         for rows in in_order(*(side.lengths for side in sentences), tokens=EVALUATION_TOKENS, by_length=True):
             if len(rows[shard::shards]):
                 yield self._pairs(sentences, rows[shard::shards])
+
+    def _encoded(self, text: ParallelText, part: str) -> tuple[Sentences, Sentences]:
+        source, target = load_encoded(text, self.subwords, self.corpus)
+        if len(empty := np.flatnonzero(source.lengths == 0)):
+            raise DataError(f"{part} text, pair {empty[0] + 1}: the source has no piece of the vocabulary; remove it")
+        return source, target
 
     @staticmethod
     def _pairs(sentences: tuple[Sentences, Sentences], rows: np.ndarray) -> Pairs:
@@ -195,6 +213,8 @@ class TranslationTask:
 def load_corpus(corpus: str, config: TranslationConfig, root: Path) -> TranslationSplits:
     """The text of an experiment."""
     data = config.data
+    if corpus != "translation" and (data.source or data.validation_source or data.test_source):
+        raise DataError(f"{corpus} has a text of its own; for yours: momentum train translation --source A --target B")
     if corpus == "multi30k":
         return load_multi30k(root)
     if corpus == "iwslt16":
@@ -216,7 +236,9 @@ def hold_out_pairs(text: ParallelText) -> tuple[ParallelText, ParallelText]:
     """All but every twentieth pair, of which there are 1,000 at most; and those."""
     count = min(1_000, len(text) // 20)
     if not count:
-        raise DataError(f"{len(text)} pairs are too few to hold some out; give 20 or more, or name test files")
+        raise DataError(
+            f"{len(text)} pairs are too few to hold some out for validation and test; give 40 or more, or name files"
+        )
     out = {i * len(text) // count for i in range(count)}
     sides = text.sources, text.targets
     kept, held_out = (

@@ -42,12 +42,12 @@ def score_translations(task: "TranslationTask", folder: Path) -> list[dict[str, 
         lines.append({**line_of(known, depth - 1), "lengths": "reference"})
     folder.mkdir(parents=True, exist_ok=True)
     written = [subwords.text(list(steps[-1])) for steps in results]
-    (folder / "test.txt").write_text("".join(f"{line}\n" for line in written))
-    with (folder / "steps.jsonl").open("w") as file:
+    (folder / "test.txt").write_text("".join(f"{line}\n" for line in written), encoding="utf-8")
+    with (folder / "steps.jsonl").open("w", encoding="utf-8") as file:
         for i in _spread(len(text), SHOWN):
             steps = [subwords.text(list(step)) for step in results[i]]
             shown = {"source": text.sources[i], "reference": text.targets[i], "steps": steps}
-            file.write(json.dumps(shown, ensure_ascii=False) + "\n")
+            file.write(json.dumps(shown) + "\n")
     return [*lines, *throughput(translator, sources)]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 
 class ScoreError(Exception):
@@ -17,6 +18,11 @@ class TranslationScores:
     chrf_signature: str
 
 
+def require_sacrebleu() -> None:
+    if find_spec("sacrebleu") is None:
+        raise ScoreError('scores need sacrebleu: pip install "momentum-transformer[translation]"')
+
+
 def score(
     hypotheses: Sequence[str],
     references: Sequence[str],
@@ -27,11 +33,10 @@ def score(
     _check(hypotheses, references)
     if tokenized is not None:
         _check(*tokenized)
-    try:
-        from sacrebleu.metrics.bleu import BLEU
-        from sacrebleu.metrics.chrf import CHRF
-    except ModuleNotFoundError as error:
-        raise ScoreError(f'scores need {error.name}: pip install "momentum-transformer[translation]"') from None
+    require_sacrebleu()
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
     bleu, chrf = BLEU(), CHRF()
     tokenized_bleu = None
     if tokenized is not None:  # force: text with spaces before its full stops is what sacrebleu would warn of

@@ -110,7 +110,8 @@ class HighwayFeedForward(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.lerp(self.dropout(self.change(x)), x, self.gate(x).sigmoid())
+        change, gate = (self.dropout(self.change(x)).to(x.dtype), self.gate(x).sigmoid().to(x.dtype))  # autocast
+        return torch.lerp(change, x, gate)
 
 
 class Block(nn.Module):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -15,7 +16,9 @@ from .groups import Group
 from .section import Section, separated
 from .tables import Table, spread
 
+SIDES = ("source", "target")
 SHOWN = 3  # translations step by step
+WAYS = tuple((side, alone, how) for alone, how in ((True, "one by one"), (False, "in batches")) for side in SIDES)
 CLAIMS = (
     ("momentum", "linear", "Momentum attention translates better than linear attention"),
     ("momentum-connection", "momentum", "The momentum connection translates better than momentum attention alone"),
@@ -25,7 +28,7 @@ CLAIMS = (
 
 
 def translation_section(found: list[Group], scale: str, title: str) -> Section | None:
-    found = [group for group in found if len(bleu(group))]
+    found = [scored for group in found if (scored := _scored(group)).runs]
     if not found:
         return None
     corpus, title = found[0].runs[0].request.experiment, f"{title}, scale {scale}"
@@ -35,9 +38,14 @@ def translation_section(found: list[Group], scale: str, title: str) -> Section |
         _intro(found, scale),
         _figure(found),
         _table(found, title),
-        (*_claims(found), *_speed_findings(found)),
+        tuple(_claims(found)),
         more=(_speeds(found, title), *_steps(found)),
     )
+
+
+def _scored(group: Group) -> Group:
+    """The runs that came to be scored."""
+    return replace(group, runs=tuple(run for run in group.runs if run.translations))
 
 
 def is_distilled(group: Group) -> bool:
@@ -90,11 +98,10 @@ def _table(found: list[Group], title: str) -> Table:
 
 
 def _speeds(found: list[Group], title: str) -> Table:
-    columns = ("model", "targets", "source tokens/s, one by one", "in batches", "target tokens/s, in batches")
+    columns = ("model", "targets", *(f"{side} tokens/s, {how}" for side, _, how in WAYS))
     rows = []
     for group in found:
-        ways = (("source", True), ("source", False), ("target", False))
-        speeds = [speed(group, side, alone=alone) for side, alone in ways]
+        speeds = [speed(group, side, alone=alone) for side, alone, _ in WAYS]
         paper = PAPER_TABLE.get(group.model)
         rows.append(
             (
@@ -131,37 +138,26 @@ def _claims(found: list[Group]) -> list[str]:
     return [*findings, f"What distillation adds, in BLEU: {', '.join(gains)}."] if gains else findings
 
 
-def _speed_findings(found: list[Group]) -> list[str]:
-    teacher = next((group for group in found if group.model == TEACHER), None)
-    findings = []
-    for group in found:
-        ours = speed(group, "source", alone=True), speed(group, "source", alone=False)
-        if teacher is None or group is teacher or is_distilled(group) or None in ours:
-            continue
-        theirs = speed(teacher, "source", alone=True), speed(teacher, "source", alone=False)
-        ratios = [a / b for a, b in zip(ours, theirs, strict=True) if a and b]
-        if len(ratios) == 2:
-            findings.append(
-                f"{group.model} translates {ratios[0]:.2g} × as many tokens per second as the autoregressive softmax "
-                f"with a cache one by one, {ratios[1]:.2g} × in batches."
-            )
-    return findings
-
-
 def _intro(found: list[Group], scale: str) -> str:
-    run = found[0].runs[0]
-    config, pairs = run.config, run.provenance.get("data", {}).get("pairs", {})
-    signature = run.translations[0]["bleu_signature"]
+    run = next((group for group in found if group.model != TEACHER), found[0]).runs[0]
+    config, data = run.config, run.provenance.get("data", {})
+    pairs, signature = data.get("pairs", {}), run.translations[0]["bleu_signature"]
     text = (
         f"Scale {scale}: {pairs.get('training', 0):,} pairs to learn from, {config.data.pieces:,} pieces, "
         f"width {config.model.width}, {config.model.depth} layers, {config.train.steps:,} steps of "
         f"{config.train.batch_size:,} tokens, {config.refine.decoding} refinements. BLEU is of the detokenised test "
         f"text ({pairs.get('test', 0):,} sentences), by sacrebleu ({signature}), with predicted lengths. "
-        "Distilled targets are the translations of the autoregressive softmax model. The paper's numbers are of "
-        "another corpus, a larger model and a GPU: compare them with each other, not with ours."
     )
-    note = run.provenance.get("data", {}).get("note")
-    return f"{text} The data is {note}." if note else text
+    teacher = next((group.runs[0].config.train for group in found if group.model == TEACHER), None)
+    if teacher is not None:
+        text += (
+            "Distilled targets are the translations of the autoregressive softmax model, which learned from the "
+            f"references in {teacher.steps:,} steps of {teacher.batch_size:,} tokens. "
+        )
+    if run.request.experiment != "iwslt16" or scale != "paper":
+        text += "The paper's numbers are of its own corpus and size: compare them with each other, not with ours. "
+    text += "Speeds were measured when each training ended; docs/performance.md compares the models in one run."
+    return f"{text} The data is {data['note']}." if data.get("note") else text
 
 
 def _figure(found: Sequence[Group]) -> Figure:
@@ -219,7 +215,7 @@ def _steps(found: Sequence[Group]) -> tuple[Table, ...]:
     tables = []
     kept = {group.label: group.runs[0].samples for group in found}
     read = {
-        label: [json.loads(line) for line in path.read_text().splitlines()[:SHOWN]]
+        label: [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:SHOWN] if line]
         for label, path in kept.items()
         if path is not None and path.suffix == ".jsonl"
     }

@@ -44,7 +44,10 @@ class RunDirectory:
                 f"{self.path} holds a run already; add --resume to carry it on, name another place with --out, "
                 f"or remove it: rm -r {self.path}"
             )
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be made ({error.strerror}); name another place with --out") from None
         self.write("config.json", {"format": FORMAT, **config})
         self.write("provenance.json", provenance() | ({"data": data} if data else {}))
 
@@ -99,7 +102,12 @@ class RunDirectory:
         temporary.replace(self.path / "metrics.jsonl")
 
     def finished(self) -> bool:
+        """Whether the last step was reached."""
         return any(line["kind"] == "end" for line in self.metrics())
+
+    def concluded(self) -> bool:
+        """Whether it was scored after that, too."""
+        return any(line["kind"] == "concluded" for line in self.metrics())
 
 
 def find_runs(root: Path) -> Iterator[RunDirectory]:
