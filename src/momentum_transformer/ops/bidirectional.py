@@ -9,15 +9,16 @@ from .geometric import geometric_sums
 from .shapes import Bool, Float, Tensor
 
 
-def key_weights(
-    beta: Float[Tensor, "*h"],
-    gamma: Float[Tensor, "*h"],
-    length: int,
-    *,
-    mask: Bool[Tensor, "*#b m"] | None = None,
-) -> Float[Tensor, "*bh m"]:
-    """γ(1 - β^(N-j+1))/(1 - β) for each key j: its distance to the end, counted in real tokens."""
-    sums = gamma[..., None] * geometric_sums(beta, length)
+def weights_by_age(
+    beta: Float[Tensor, "*h"], gamma: Float[Tensor, "*h"], length: int
+) -> Float[Tensor, "*h {length+1}"]:
+    """γ(1 - βʳ)/(1 - β) for the r-th key from the end, r = 0 … length."""
+    return gamma[..., None] * geometric_sums(beta, length)
+
+
+def key_weights(sums: Float[Tensor, "*h r"], *, mask: Bool[Tensor, "*#b m"] | None = None) -> Float[Tensor, "*bh m"]:
+    """γ(1 - β^(N-j+1))/(1 - β) for each key j, by its distance to the end in real tokens; of `weights_by_age`."""
+    length = sums.shape[-1] - 1
     if mask is None:
         return sums[..., 1:].flip(-1)
     to_end = mask.long().flip(-1).cumsum(-1).flip(-1)

@@ -6,13 +6,13 @@ the chunk before that still lack something. Otherwise it carries s and m.
 """
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from ..kernels.causal import segment_of
 from .geometric import geometric_sums, powers
+from .kept import kept
 from .shapes import Tensor
 
 CHUNK = 32
@@ -34,9 +34,6 @@ def chunk_for(n: int, chunk_size: int | None, *, window: int = 0) -> int:
     return (asked + 15) // 16 * 16
 
 
-_KEPT: dict[Any, Tables] = {}
-
-
 def linear_tables(n: int, chunk_size: int | None, dtype: torch.dtype) -> Tables:
     chunk = chunk_for(n, chunk_size)
 
@@ -44,7 +41,7 @@ def linear_tables(n: int, chunk_size: int | None, dtype: torch.dtype) -> Tables:
         ones, none = torch.ones(1, chunk, dtype=dtype, device="cpu"), torch.zeros(1, 0, dtype=dtype, device="cpu")
         return Tables(ones, none, none, none, torch.ones(1, dtype=dtype, device="cpu"))
 
-    return _kept(("linear", chunk, dtype), make)
+    return kept(("linear", chunk, dtype), make)
 
 
 def momentum_tables(beta: Tensor, gamma: Tensor, chunk: int, dtype: torch.dtype) -> Tables:
@@ -82,7 +79,7 @@ def constant_tables(
             scale=torch.tensor([gamma / (1 - beta)], dtype=dtype, device="cpu"),
         )
 
-    return _kept(("momentum", beta, gamma, chunk, dtype, looks_back), make), 1 if looks_back else 2
+    return kept(("momentum", beta, gamma, chunk, dtype, looks_back), make), 1 if looks_back else 2
 
 
 def _window(beta: float, dtype: torch.dtype) -> int:
@@ -90,18 +87,3 @@ def _window(beta: float, dtype: torch.dtype) -> int:
     if beta == 0:
         return 0
     return max(0, math.ceil(math.log(torch.finfo(dtype).eps / 4) / math.log(beta)) - 2)
-
-
-def _kept(key: Any, make: Callable[[], Tables]) -> Tables:
-    """The tables made before for this key. Tables that are not plain tensors belong to a trace, and are not kept."""
-    if torch.compiler.is_compiling():
-        return make()
-    found = _KEPT.get(key)
-    if found is None:
-        with torch.inference_mode(False), torch.no_grad():
-            found = make()
-        if all(type(table) is torch.Tensor for table in found):
-            if len(_KEPT) >= 256:
-                _KEPT.clear()
-            _KEPT[key] = found
-    return found

@@ -8,9 +8,10 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 
-from .bidirectional import key_weights
+from .bidirectional import key_weights, weights_by_age
 from .chunked import ChunkWeights, chunked_scan, linear_weights, momentum_weights
 from .feature_maps import FeatureMap, elu_plus_one
+from .kept import kept
 from .masking import compact, linear_state_after, momentum_state_after, spread
 from .native_tables import Tables, chunk_for, constant_tables, linear_tables, momentum_tables
 from .quadratic import momentum_quadratic
@@ -18,6 +19,7 @@ from .recurrent import linear_step, momentum_step, token_by_token
 from .shapes import Tensor
 from .state import LinearState, MomentumState
 
+KEPT_LENGTH = 4096  # weights of longer sequences are made anew
 Backend = Literal["auto", "native", "chunked", "quadratic", "recurrent"]
 
 
@@ -86,7 +88,11 @@ class Momentum:
         return momentum_state_after(length, k, v, state, beta=self.beta, gamma=self.gamma)
 
     def key_weights(self, length: int, mask: Tensor | None) -> Tensor:
-        return key_weights(self.beta, self.gamma, length, mask=mask)
+        if self.constant is None or length > KEPT_LENGTH:
+            return key_weights(weights_by_age(self.beta, self.gamma, length), mask=mask)
+        key = ("key weights", *self.constant, length, self.beta.dtype, self.beta.device)
+        (sums,) = kept(key, lambda: (weights_by_age(self.beta, self.gamma, length),))
+        return key_weights(sums, mask=mask)
 
     def native_tables(
         self, n: int, chunk_size: int | None, dtype: torch.dtype, *, carries_state: bool
