@@ -165,10 +165,10 @@ def _paper(task: str, model: ModelConfig) -> LraConfig:
 SMALL = {
     "lra-listops": (LraData(256, shortest=64, train=20_000, validation=1_000, test=2_000), 32, 1_000),
     "lra-text": (LraData(512, validation=1_000, test=4_000), 16, 400),
-    "lra-retrieval": (LraData(512, validation=500, test=2_000), 16, 200),
-    "lra-image": (LraData(1024, buckets=1, validation=500, test=2_000), 16, 200),
+    "lra-retrieval": (LraData(512, validation=250, test=1_000), 16, 200),
+    "lra-image": (LraData(1024, buckets=1, validation=250, test=1_000), 16, 200),
     "lra-pathfinder": (
-        LraData(1024, buckets=1, examples=20_000, validation=500, test=2_000, difficulty="easy", generated=True),
+        LraData(1024, buckets=1, examples=20_000, validation=250, test=1_000, difficulty="easy", generated=True),
         16,
         200,
     ),
@@ -184,7 +184,7 @@ def _small(task: str, model: ModelConfig) -> LraConfig:
         batch_size=batch_size,
         learning_rate=1e-3,
         warmup=0.1,
-        evaluate_every=steps // 10,
+        evaluate_every=max(40, steps // 10),
         save_every=steps // 5,
     )
     return replace(config, data=data, train=train)
