@@ -207,7 +207,7 @@ def _bars(axis: Axes, found: Sequence[Group]) -> None:
     axis.margins(x=0.25)
     axis.set_axisbelow(True)
     axis.set_yticks(places, [group.model for group in found])
-    axis.set_xlabel("source tokens per second (hatched: one by one)")
+    axis.set_xlabel("source tokens/s (hatched: one by one)")
 
 
 def _steps(found: Sequence[Group]) -> tuple[Table, ...]:
@@ -224,9 +224,11 @@ def _steps(found: Sequence[Group]) -> tuple[Table, ...]:
         rows = [("reference", "", first["reference"])]
         for group in found:
             if group.label in read:
+                steps = read[group.label][i]["steps"]
                 rows += [
                     (f"{group.model}, {_targets(group)}" if step == 0 else "", str(step), text)
-                    for step, text in enumerate(read[group.label][i]["steps"])
+                    for step, text in enumerate(steps)
+                    if step == 0 or text != steps[step - 1]  # what a refinement left as it was is not repeated
                 ]
         tables.append(Table(f"Step by step: {first['source']}", ("model", "refinements", "translation"), tuple(rows)))
     return tuple(tables)
