@@ -7,7 +7,6 @@ that what is measured is arithmetic, not the rounding of inputs.
 """
 
 import argparse
-import json
 import statistics
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.attention import machine
+from benchmarks.record import machine, save
 from momentum_transformer import backends, linear_attention, momentum_attention
 
 SHAPES = [(1, 2, 17, 16, 16), (2, 2, 100, 32, 32), (1, 1, 257, 64, 64), (1, 2, 300, 20, 7), (1, 1, 1500, 32, 32)]
@@ -85,9 +84,7 @@ def main() -> None:
         "shapes": SHAPES,
         "rows": rows,
     }
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    save(result, arguments.out)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,7 @@ Correctness comes first: the forms must agree before anything is timed.
 """
 
 import argparse
-import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -18,6 +16,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.record import machine, save
 from momentum_transformer import linear_attention, momentum_attention
 from momentum_transformer.bench.allocator import ALLOCATOR, keep_freed_memory
 
@@ -119,22 +118,6 @@ def decoding(repeats: int) -> list[dict[str, Any]]:
     return [{"position": position, "microseconds": round(t * 1e6, 1)} for position, t in best.items()]
 
 
-def machine() -> dict[str, Any]:
-    cpu = next((line.split(":")[1].strip() for line in _cpuinfo() if "model name" in line), platform.processor())
-    return {
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
-
-
-def _cpuinfo() -> list[str]:
-    path = Path("/proc/cpuinfo")
-    return path.read_text().splitlines() if path.exists() else []
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="write the figures there as JSON")
@@ -162,9 +145,7 @@ def main() -> None:
     slow = [row for row in result["lengths"] if (row["ratio_to_half_length"] or 0) > 2.15]
     if slow or result["memory"]["ratio"] > 1.5:
         print("bounds missed (2.15 x a doubling, 1.5 x the memory): a busy machine, or a regression")
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    save(result, arguments.out)
 
 
 if __name__ == "__main__":

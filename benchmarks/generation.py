@@ -13,7 +13,6 @@ with linear attention ("peer").
 
 import argparse
 import gc
-import json
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -23,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 
-from benchmarks.attention import machine
+from benchmarks.record import machine, save
 from momentum_transformer.experiments.pictures import PICTURE_MODELS, PictureTask
 from momentum_transformer.experiments.runs import Request, load_run, load_task
 from momentum_transformer.generation.pixels import Stepper
@@ -300,9 +299,7 @@ def main() -> None:
         "meaning": f"best of {arguments.rounds} interleaved rounds of {STEPS} bytes; softmax from {PLACES} places",
         "rows": rows,
     }
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    save(result, arguments.out)
 
 
 if __name__ == "__main__":

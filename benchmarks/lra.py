@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.attention import machine
+from benchmarks.record import machine, save
 from momentum_transformer.data.folder import data_root
 from momentum_transformer.experiments.lra import LraTask, Part
 from momentum_transformer.experiments.models import ALL_MODELS
@@ -136,9 +136,7 @@ def main() -> None:
     print(f"ListOps, scale paper: {result['listops']}")
     if result["listops"]["softmax_over_momentum"] < 3:
         print("bound missed (momentum 3 x as fast as softmax): a busy machine, or a regression")
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    save(result, arguments.out)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ a busy machine slows both and their ratio stays.
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -19,7 +18,7 @@ from unittest.mock import patch
 
 import torch
 
-from benchmarks.attention import machine
+from benchmarks.record import machine, save
 from momentum_transformer.experiments.copy import CopyTask
 from momentum_transformer.experiments.runs import Request
 from momentum_transformer.kernels import causal
@@ -104,9 +103,7 @@ def main() -> None:
     }
     for name in ("step_seconds", "loop_overhead", "attention_share"):
         print(f"{name}: {result[name]}")
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    save(result, arguments.out)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ so that all of them do the same work; models take turns, and the best of several
 """
 
 import argparse
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.attention import machine
+from benchmarks.record import machine, save
 from momentum_transformer.data.subwords import END
 from momentum_transformer.experiments.runs import Request
 from momentum_transformer.experiments.translation import make_translator
@@ -121,9 +120,7 @@ def main() -> None:
         "meaning": f"best of {arguments.rounds} interleaved rounds; source tokens, as many target tokens are written",
         "rows": rows,
     }
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    save(result, arguments.out)
 
 
 if __name__ == "__main__":

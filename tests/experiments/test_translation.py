@@ -163,6 +163,16 @@ def test_a_missing_teacher_is_an_error(trained: dict[str, Path], tmp_path: Path)
     assert not (tmp_path / "a").exists()
 
 
+@pytest.mark.slow
+def test_students_wait_for_their_teacher_when_several_runs_go_side_by_side(tmp_path: Path) -> None:
+    student = Variant("linear", ("data.teacher=autoregressive",), waits=True)
+    study = Study("toy", "Toy", "translation", (Variant("autoregressive"), student))
+    asked = (*settings(tmp_path), "train.steps=4")
+    assert run_study(study, scale="tiny", seeds=1, out=tmp_path / "runs", jobs=2, settings=asked)
+    ended = {path.name for path in (tmp_path / "runs" / "translation").iterdir()}
+    assert ended == {"linear", "autoregressive"}
+
+
 def test_a_vocabulary_of_another_run_is_refused(trained: dict[str, Path], tmp_path: Path) -> None:
     copied = shutil.copytree(trained["momentum"], tmp_path / "run")
     other = Subwords.train(read_pair(*write_pair(tmp_path, 200, seed=1)), pieces=PIECES)

@@ -20,7 +20,7 @@ ACCURACY = {"softmax": 0.38, "linear": 0.18, "momentum": 0.31, "adaptive-momentu
 
 def write_runs(root: Path, study: str, tasks: tuple[str, ...], seeds: int = 1) -> None:
     """Runs as a training would have left them, with made-up accuracies."""
-    for request in requests(REPRODUCTIONS[study], "small", seeds):
+    for request, _ in requests(REPRODUCTIONS[study], "small", seeds):
         if request.experiment not in tasks:
             continue
         run = RunDirectory(request.directory(root))

@@ -28,7 +28,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
     rng = np.random.default_rng(0)
     for study in SINGLE:
-        for request in requests(study, "small", 2):
+        for request, _ in requests(study, "small", 2):
             run = RunDirectory(request.directory(root))
             if run.path.exists():
                 continue

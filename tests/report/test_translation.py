@@ -17,7 +17,7 @@ from .made_up import add_translations
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
     rng = np.random.default_rng(0)
-    for request in requests(REPRODUCTIONS["translation"], "small", 1):
+    for request, _ in requests(REPRODUCTIONS["translation"], "small", 1):
         if request.model not in ("autoregressive", "linear", "momentum"):
             continue
         run = RunDirectory(request.directory(tmp_path / "runs"))

@@ -9,10 +9,9 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from ..generation.grids import prepare_path, save_drawing, save_grid, save_singles
 from ..generation.pixels import draw_images
-from ..training.run_directory import RunError
-from .configuration import ConfigurationError, nearest
+from .configuration import ConfigurationError
 from .pictures import PICTURES, PictureTask
-from .runs import load_run, load_task
+from .runs import load_task_of
 
 
 def generate_pictures(
@@ -70,15 +69,7 @@ def generate_pictures(
 
 def load_picture_task(path: Path, checkpoint: str, data_dir: Path | None) -> PictureTask:
     """The task of a run that draws pictures, with its trained weights."""
-    if checkpoint not in ("best", "last"):
-        raise nearest("checkpoint", checkpoint, ("best", "last"))
-    request, _ = load_run(path)
-    known = [experiment.name for experiment in PICTURES]
-    if request.experiment not in known:
-        raise RunError(
-            f"{path} is a run of {request.experiment}, which draws no pictures; take a run of {', '.join(known)}"
-        )
-    task, _, _ = load_task(path, checkpoint, data_dir)
+    task = load_task_of(PICTURES, path, checkpoint, cannot="draws no pictures", data_dir=data_dir)
     assert isinstance(task, PictureTask)
     return task
 

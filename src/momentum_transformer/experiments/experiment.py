@@ -32,6 +32,7 @@ class Variant:
 
     model: str
     settings: tuple[str, ...] = ()
+    waits: bool = False  # it needs what the variants that do not wait have left behind
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,13 @@ from .experiment import Study
 from .runs import Request, make_task, run_training
 
 
-def requests(study: Study, scale: str, seeds: int) -> list[Request]:
-    """Seed by seed, so that an early stop leaves whole comparisons."""
-    return [
-        Request(experiment, variant.model, scale, seed, variant.settings)
-        for seed in range(seeds)
-        for experiment in study.experiments
-        for variant in study.variants
-    ]
+def requests(study: Study, scale: str, seeds: int, settings: Sequence[str] = ()) -> Iterator[tuple[Request, bool]]:
+    """Seed by seed, so that an early stop leaves whole comparisons; and whether the run waits for others."""
+    for seed in range(seeds):
+        for experiment in study.experiments:
+            for variant in study.variants:
+                request = Request(experiment, variant.model, scale, seed, (*variant.settings, *settings))
+                yield request, variant.waits
 
 
 def run_study(
@@ -41,39 +40,38 @@ def run_study(
     """Returns whether every run reached its end."""
     console = Console()
     todo = []
-    for request in requests(study, scale, seeds):
-        if settings:
-            request = Request(
-                request.experiment, request.model, request.scale, request.seed, (*request.settings, *settings)
-            )
+    for request, waits in requests(study, scale, seeds, settings):
         _ = request.config  # an impossible setting is refused before the first run starts
         run = RunDirectory(request.directory(out))
         if (run.path / "config.json").exists() and run.concluded():
             console.print(f"finished already: {run.path}", highlight=False)
         else:
-            todo.append((request, run))
-    first = {request.experiment: (request, run) for request, run in reversed(todo)}
+            todo.append((request, run, waits))
+    first = {request.experiment: (request, run) for request, run, _ in reversed(todo)}
     for request, run in first.values():  # missing data is downloaded once, or missed once
         make_task(request, request.config, run, data_root(data_dir)).prepare()
     if jobs == 1:  # in this process: starting another one takes longer than a tiny run
         with _threads(1 if scale == "tiny" else None):
             return all(
-                run_training(request, run.path, resume=run.last.exists(), data_dir=data_dir) for request, run in todo
+                run_training(request, run.path, resume=run.last.exists(), data_dir=data_dir)
+                for request, run, _ in todo
             )
     stop = threading.Event()
 
-    def start(item: tuple[Request, RunDirectory]) -> bool:
+    def start(request: Request, run: RunDirectory) -> bool:
         if stop.is_set():
             return False
-        code = subprocess.run(_command(*item, out, data_dir), env=_environment(jobs)).returncode
+        code = subprocess.run(_command(request, run, out, data_dir), env=_environment(jobs)).returncode
         if code:
             stop.set()
         return code == 0
 
-    students = [item for item in todo if any(text.startswith("data.teacher=") for text in item[0].settings)]
-    with ThreadPoolExecutor(max_workers=jobs) as pool:  # students wait for their teachers
-        teachers = all(list(pool.map(start, [item for item in todo if item not in students])))
-        return teachers and all(list(pool.map(start, students)))
+    def start_all(late: bool) -> bool:
+        started = [pool.submit(start, request, run) for request, run, waits in todo if waits == late]
+        return all(future.result() for future in started)
+
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
+        return start_all(False) and start_all(True)
 
 
 def _command(request: Request, run: RunDirectory, out: Path, data_dir: Path | None) -> list[str]:

@@ -1,5 +1,6 @@
 """From a request (experiment, model, scale, seed, settings) to a run directory, and back again."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ..training.run_directory import RunDirectory, RunError
 from ..training.task import HasTest, KnowsItsRun, Task
 from . import EXPERIMENTS
 from .configuration import ConfigurationError, from_json, nearest, override, to_json
+from .experiment import Experiment
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,19 @@ def load_task(path: Path, which: str = "best", data_dir: Path | None = None) -> 
     task = make_task(request, config, run, data_root(data_dir, _remembered(run)))
     load_model(run.best if which == "best" else run.last, task.model)
     return task, request, config
+
+
+def load_task_of(
+    experiments: Sequence[Experiment], path: Path, which: str, *, cannot: str, data_dir: Path | None = None
+) -> Task:
+    """The trained task of a run of one of these experiments; of others, `cannot` says what they lack."""
+    if which not in ("best", "last"):
+        raise nearest("checkpoint", which, ("best", "last"))
+    request, _ = load_run(path)
+    known = [experiment.name for experiment in experiments]
+    if request.experiment not in known:
+        raise RunError(f"{path} is a run of {request.experiment}, which {cannot}; take a run of {', '.join(known)}")
+    return load_task(path, which, data_dir)[0]
 
 
 def run_evaluation(

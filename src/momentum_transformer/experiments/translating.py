@@ -14,8 +14,8 @@ import torch
 from ..data.folder import DataError
 from ..data.parallel_text import read_lines
 from ..training.run_directory import RunError
-from .configuration import ConfigurationError, nearest
-from .runs import load_run, load_task
+from .configuration import ConfigurationError
+from .runs import load_task_of
 from .translation import TRANSLATIONS, VOCABULARY, TranslationTask
 from .translator import LineError, Translation, Translator
 
@@ -92,15 +92,7 @@ class _Work:
 
 def load_translation_task(path: Path, checkpoint: str) -> TranslationTask:
     """The task of a run that translates, with its trained weights and its vocabulary."""
-    if checkpoint not in ("best", "last"):
-        raise nearest("checkpoint", checkpoint, ("best", "last"))
-    request, _ = load_run(path)
-    known = [experiment.name for experiment in TRANSLATIONS]
-    if request.experiment not in known:
-        raise RunError(
-            f"{path} is a run of {request.experiment}, which does not translate; take a run of {', '.join(known)}"
-        )
-    task, _, _ = load_task(path, checkpoint)
+    task = load_task_of(TRANSLATIONS, path, checkpoint, cannot="does not translate")
     assert isinstance(task, TranslationTask)
     if not (path / VOCABULARY).is_file():
         raise RunError(f"{path} cannot translate: it has no {VOCABULARY}; train it again")

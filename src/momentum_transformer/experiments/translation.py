@@ -28,6 +28,7 @@ from .translation_scoring import score_translations
 
 VOCABULARY = "vocabulary.model"
 EVALUATION_TOKENS = 8_192
+NOISE = 0.3  # the share of a reference that is spoilt
 
 
 class Pairs(NamedTuple):
@@ -181,12 +182,16 @@ class TranslationTask:
         if not model.training or not refine.denoise:
             return []
         generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
-        lengths = batch.target_mask.sum(1)
+        target, lengths = batch.target.cpu(), batch.target_mask.sum(1).cpu()
         noisy: list[Tensor | None] = []
         for _ in range(refine.training - 1):
-            spoil = float(torch.rand((), generator=generator)) < refine.denoise
-            spoilt = partial(corrupt, vocabulary=self.config.data.pieces, weight=0.3, generator=generator)
-            noisy.append(spoilt(batch.target.cpu(), lengths.cpu()).to(batch.target.device) if spoil else None)
+            if float(torch.rand((), generator=generator)) < refine.denoise:
+                spoilt = corrupt(
+                    target, lengths, vocabulary=self.config.data.pieces, weight=NOISE, generator=generator
+                )
+                noisy.append(spoilt.to(batch.target.device))
+            else:
+                noisy.append(None)
         return noisy
 
     def _all(self, text: ParallelText, shard: int, shards: int) -> Iterator[Pairs]:
@@ -267,7 +272,7 @@ TRANSLATIONS = (
 )
 VARIANTS = (
     *(Variant(model) for model in TRANSLATION_MODELS),
-    *(Variant(model, (f"data.teacher={TEACHER}",)) for model in STUDENTS),
+    *(Variant(model, (f"data.teacher={TEACHER}",), waits=True) for model in STUDENTS),
 )
 STUDIES = (
     Study("translation", "Non-autoregressive translation (Table 5), Multi30k", "multi30k", VARIANTS),

@@ -1,5 +1,6 @@
 """Translation word by word: the usual Transformer, made of the same layers; a teacher, and a yardstick."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -51,22 +52,19 @@ class AutoregressiveTranslator(nn.Module):
             raise ValueError(f"vocabulary must hold tokens {padding}, {start} and {end}, not {vocabulary} tokens")
         self.vocabulary, self.padding, self.start_token, self.end = vocabulary, padding, start, end
 
-        def stack(*, decoder: bool) -> TranslationStack:
-            return TranslationStack(
-                vocabulary,
-                depth=depth,
-                width=width,
-                heads=heads,
-                feedforward=feedforward,
-                attention=attention,
-                residual=residual,
-                dropout=dropout,
-                causal=decoder,
-                cross=decoder,
-            )
-
-        self.encoder = stack(decoder=False)
-        self.decoder = stack(decoder=True)
+        stack = partial(
+            TranslationStack,
+            vocabulary,
+            depth=depth,
+            width=width,
+            heads=heads,
+            feedforward=feedforward,
+            attention=attention,
+            residual=residual,
+            dropout=dropout,
+        )
+        self.encoder = stack()
+        self.decoder = stack(causal=True, cross=True)
 
     def forward(self, source: Tensor, source_mask: Tensor, target: Tensor, target_mask: Tensor) -> Tensor:
         """Logits (real, V) at the real target positions, whose labels are `target[target_mask]`."""

@@ -1,6 +1,7 @@
 """Translation by iterative refinement (Lee et al., 2018): all words at once, then all words again and again."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -62,23 +63,20 @@ class NonAutoregressiveTranslator(nn.Module):
             )
         self.vocabulary, self.padding, self.end, self.max_offset = vocabulary, padding, end, max_offset
 
-        def stack(*, decoder: bool) -> TranslationStack:
-            return TranslationStack(
-                vocabulary,
-                depth=depth,
-                width=width,
-                heads=heads,
-                feedforward=feedforward,
-                attention=attention,
-                residual=residual,
-                dropout=dropout,
-                positional=decoder,
-                cross=decoder,
-            )
-
-        self.encoder = stack(decoder=False)
-        self.decoder1 = stack(decoder=True)
-        self.decoder2 = stack(decoder=True)
+        stack = partial(
+            TranslationStack,
+            vocabulary,
+            depth=depth,
+            width=width,
+            heads=heads,
+            feedforward=feedforward,
+            attention=attention,
+            residual=residual,
+            dropout=dropout,
+        )
+        self.encoder = stack()
+        self.decoder1 = stack(positional=True, cross=True)
+        self.decoder2 = stack(positional=True, cross=True)
         self.offset = nn.Linear(width, 2 * max_offset + 1)
 
     def forward(

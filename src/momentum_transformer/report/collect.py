@@ -20,7 +20,8 @@ class Run:
     test: dict[str, float]  # of the best checkpoint; empty where there is no test split
     throughput: tuple[dict[str, Any], ...]
     translations: tuple[dict[str, Any], ...]  # scores after each refinement
-    samples: Path | None  # a PNG, or translations step by step
+    samples: Path | None  # a PNG
+    steps: Path | None  # translations step by step
 
     def final(self, metric: str) -> float:
         """At the last step. The best step would favour whoever is evaluated most often."""
@@ -65,6 +66,7 @@ def _load(directory: RunDirectory) -> Run:
         tuple(line for line in lines if line["kind"] == kind) for kind in ("throughput", "translation")
     )
     made = (directory.path / "samples" / name for name in ("grid.png", "steps.jsonl"))
+    samples, steps = (path if path.is_file() else None for path in made)
     return Run(
         request,
         config,
@@ -74,5 +76,6 @@ def _load(directory: RunDirectory) -> Run:
         tests[-1] if tests else {},
         throughput,
         translations,
-        next(filter(Path.is_file, made), None),
+        samples,
+        steps,
     )

@@ -213,11 +213,11 @@ def _bars(axis: Axes, found: Sequence[Group]) -> None:
 def _steps(found: Sequence[Group]) -> tuple[Table, ...]:
     """A few sentences, translated step by step by the first seed of each model."""
     tables = []
-    kept = {group.label: group.runs[0].samples for group in found}
+    kept = {group.label: group.runs[0].steps for group in found}
     read = {
         label: [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:SHOWN] if line]
         for label, path in kept.items()
-        if path is not None and path.suffix == ".jsonl"
+        if path is not None
     }
     for i in range(min(map(len, read.values()), default=0)):
         first = next(iter(read.values()))[i]
