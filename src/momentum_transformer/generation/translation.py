@@ -52,7 +52,7 @@ def _refine(
         lengths = model.predict_lengths(encoded) if lengths is None else lengths
         mask = torch.arange(int(lengths.max()), device=source.device) < lengths[:, None]
         hidden = model.decode(encoded, model.first_input(encoded, lengths), mask, first=True)
-        tokens = model.tokens(model.logits(hidden[mask], first=True), mask)
+        tokens = model.words(hidden, mask, first=True)
         sources = model.sources(encoded, first=False) if steps else ()
         at_work, real, mine = torch.arange(len(source), device=source.device), mask, tokens.clone()
     yield tokens.clone(), mask.clone()
@@ -60,7 +60,7 @@ def _refine(
         with torch.inference_mode():
             x = model.next_input(mine, hidden)
             hidden = model.decode(encoded, x, real, first=False, sources=sources)
-            found = model.tokens(model.logits(hidden[real], first=False), real)
+            found = model.words(hidden, real, first=False)
             changed, mine = (found != mine).any(1), found
             tokens[at_work, : found.shape[1]] = found
             if until_fixed and not bool(changed.all()):

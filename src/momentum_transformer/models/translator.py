@@ -19,6 +19,8 @@ from .translation_layers import (
     padding_of,
 )
 
+LOGITS = 1 << 20  # so many at a time stay in the caches of a core
+
 
 class NonAutoregressiveTranslator(nn.Module):
     """An encoder, decoder 1 for the first guess, and decoder 2 for every refinement of it.
@@ -186,9 +188,18 @@ class NonAutoregressiveTranslator(nn.Module):
 
     def tokens(self, logits: Tensor, target_mask: Tensor) -> Tensor:
         """The most likely tokens (b, T), given the logits at the real positions; padding elsewhere."""
-        tokens = torch.full(target_mask.shape, self.padding, device=logits.device)
-        tokens[target_mask] = most_likely(logits)
-        return tokens
+        return self._padded(most_likely(logits), target_mask)
+
+    def words(self, hidden: Tensor, target_mask: Tensor, *, first: bool) -> Tensor:
+        """The same, given the hidden states (b, T, width); logits are made a few rows at a time, and never kept."""
+        rows = max(64, LOGITS // self.vocabulary)
+        guesses = [most_likely(self.logits(part, first=first)) for part in hidden[target_mask].split(rows)]
+        return self._padded(torch.cat(guesses), target_mask)
+
+    def _padded(self, tokens: Tensor, target_mask: Tensor) -> Tensor:
+        padded = torch.full(target_mask.shape, self.padding, device=tokens.device)
+        padded[target_mask] = tokens
+        return padded
 
     def _decoder(self, first: bool) -> TranslationStack:
         return self.decoder1 if first else self.decoder2

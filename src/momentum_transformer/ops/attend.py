@@ -63,7 +63,7 @@ def attend(
                 if key_weight is not None or not (elu or feature_map is None):
                     q, k, v = (_existing(x, key_mask).to(wide) for x in (q, k, v))
                 if key_weight is not None:
-                    v = v * key_weight[..., None].to(wide)
+                    v = v * key_weight.to(wide)
                 if feature_map is not None and not elu:
                     q, k = feature_map(q).to(wide), feature_map(k).to(wide)
             if state is not None:
@@ -96,7 +96,7 @@ def attend(
         q, k, v = (_existing(q, query_mask), _existing(k, key_mask, nothing), _existing(v, key_mask))
         q, k, v = q.to(wide), k.to(wide), v.to(wide)
         if key_weight is not None:
-            v = v * key_weight[..., None].to(wide)
+            v = v * key_weight.to(wide)
         mask = None if key_mask is None else key_mask[:, None, :]
 
         after = None
@@ -124,7 +124,7 @@ def attend(
             if feature_map is not None:
                 q, k = feature_map(q), feature_map(k)
                 k = k if nothing else _existing(k, key_mask)
-            numerator, denominator = bidirectional(q, k, v, recurrence.key_weights(k.shape[2], mask))
+            numerator, denominator = bidirectional(q, k, v, recurrence.key_weights(k.shape[2], mask, wide))
         if normalize:
             if query_mask is not None:  # no division by zero where there is no query
                 denominator = torch.where(query_mask[:, None, :], denominator, 1)

@@ -5,8 +5,9 @@ from typing import Literal, get_args, overload
 import torch
 
 from .attend import attend
-from .checks import check_choice, check_qkv, coefficient
+from .checks import check_choice, check_number, check_qkv, coefficient
 from .feature_maps import FeatureMap, elu_plus_one
+from .kept import kept
 from .recurrences import Backend, Linear, Momentum, Recurrence
 from .shapes import Bool, Float, Tensor
 from .state import LinearState, MomentumState
@@ -99,11 +100,7 @@ def momentum_attention(
     """
     check_choice("weighting", weighting, WEIGHTINGS)
     check_qkv(q, k, v, causal=causal)
-    constant = None if isinstance(beta, Tensor) or isinstance(gamma, Tensor) else (float(beta), float(gamma))
-    beta = coefficient("beta", beta, q.shape[1], q.device, below_one=True)
-    gamma = coefficient("gamma", gamma, q.shape[1], q.device, below_one=False)
-    each_beta, each_gamma = torch.broadcast_tensors(beta, gamma)
-    momentum = Momentum(each_beta, each_gamma, constant)
+    momentum = _momentum(beta, gamma, q)
     recurrence: Recurrence = momentum
     key_weight = None
     if weighting == "terminal":
@@ -111,7 +108,10 @@ def momentum_attention(
             raise ValueError(
                 'weighting="terminal" weighs keys by the end of the sequence, so it has no state; use "relative"'
             )
-        recurrence, key_weight = Linear(), momentum.key_weights(k.shape[2], None)
+        recurrence, key_weight = (
+            Linear(),
+            momentum.key_weights(k.shape[2], None, torch.promote_types(k.dtype, torch.float32)),
+        )
     y, after = attend(
         recurrence,
         q,
@@ -130,6 +130,23 @@ def momentum_attention(
         eps=eps,
     )
     return (y, after) if return_state else y
+
+
+def _momentum(beta: float | Tensor, gamma: float | Tensor, q: Tensor) -> Momentum:
+    """The recurrence with these coefficients, one or one a head of q."""
+
+    def make() -> tuple[Tensor, Tensor]:
+        exact_beta = coefficient("beta", beta, q.shape[1], q.device, below_one=True)
+        exact_gamma = coefficient("gamma", gamma, q.shape[1], q.device, below_one=False)
+        lead = torch.broadcast_shapes(exact_beta.shape, exact_gamma.shape)
+        return exact_beta.expand(lead), exact_gamma.expand(lead)
+
+    if isinstance(beta, Tensor) or isinstance(gamma, Tensor):
+        return Momentum(*make())
+    check_number("beta", beta, below_one=True)
+    check_number("gamma", gamma, below_one=False)
+    constant = float(beta), float(gamma)
+    return Momentum(*kept(("coefficients", *constant, q.device), make), constant)
 
 
 @overload

@@ -30,10 +30,10 @@ def bidirectional(
     q: Float[Tensor, "*b n d"],
     k: Float[Tensor, "*b m d"],
     v: Float[Tensor, "*b m e"],
-    weight: Float[Tensor, "*h m"] | None = None,
+    weight: Float[Tensor, "*h m 1"] | None = None,
 ) -> tuple[Float[Tensor, "*b n e"], Float[Tensor, "*b n"]]:
     """Numerator φ(q)ᵀ Σ wⱼ φ(kⱼ)vⱼᵀ and denominator φ(q)ᵀ Σ φ(kⱼ). q, k are features, zero where masked."""
-    weighted = k if weight is None else k * weight[..., None].to(k.dtype)
+    weighted = k if weight is None else k * weight
     numerator = q @ (weighted.transpose(-1, -2) @ v)
     denominator = (q @ k.sum(-2)[..., None]).squeeze(-1)
     return numerator, denominator

@@ -51,7 +51,7 @@ class Recurrence(Protocol):
 
     def state_after(self, length: Tensor, k: Tensor, v: Tensor, state: Any) -> Any: ...
 
-    def key_weights(self, length: int, mask: Tensor | None) -> Tensor | None: ...
+    def key_weights(self, length: int, mask: Tensor | None, dtype: torch.dtype) -> Tensor | None: ...
 
     def native_tables(
         self, n: int, chunk_size: int | None, dtype: torch.dtype, *, carries_state: bool
@@ -87,12 +87,16 @@ class Momentum:
     def state_after(self, length: Tensor, k: Tensor, v: Tensor, state: MomentumState) -> MomentumState:
         return momentum_state_after(length, k, v, state, beta=self.beta, gamma=self.gamma)
 
-    def key_weights(self, length: int, mask: Tensor | None) -> Tensor:
+    def key_weights(self, length: int, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
+        def make() -> tuple[Tensor, Tensor]:
+            by_age = weights_by_age(self.beta, self.gamma, length)
+            return by_age, key_weights(by_age)[..., None].to(dtype)
+
         if self.constant is None or length > KEPT_LENGTH:
-            return key_weights(weights_by_age(self.beta, self.gamma, length), mask=mask)
-        key = ("key weights", *self.constant, length, self.beta.dtype, self.beta.device)
-        (sums,) = kept(key, lambda: (weights_by_age(self.beta, self.gamma, length),))
-        return key_weights(sums, mask=mask)
+            by_age, unmasked = make()
+        else:
+            by_age, unmasked = kept(("key weights", *self.constant, length, dtype, self.beta.device), make)
+        return unmasked if mask is None else key_weights(by_age, mask=mask)[..., None].to(dtype)
 
     def native_tables(
         self, n: int, chunk_size: int | None, dtype: torch.dtype, *, carries_state: bool
@@ -131,7 +135,7 @@ class Linear:
     def state_after(self, length: Tensor, k: Tensor, v: Tensor, state: LinearState) -> LinearState:
         return linear_state_after(length, k, v, state)
 
-    def key_weights(self, length: int, mask: Tensor | None) -> None:
+    def key_weights(self, length: int, mask: Tensor | None, dtype: torch.dtype) -> None:
         return None
 
     def native_tables(
