@@ -9,6 +9,7 @@ so that all of them do the same work; models take turns, and the best of several
 import argparse
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -75,24 +76,29 @@ def seconds(model: Model, batch: int, length: int, refinements: int) -> float:
 
 
 def measure(models: dict[str, Model], *, lengths: list[int], rounds: int, refinements: int) -> list[dict[str, Any]]:
-    """Every model by turns; the best round of each."""
-    subjects = [(name, batch, SPEAKING_LENGTH) for batch in BATCHES for name in models]
-    subjects += [(name, 8, length) for length in lengths for name in models if name != TEACHER]
-    best: dict[tuple[str, int, int], float] = {}
-    for _ in range(rounds + 1):  # the first round warms up, and counts too: it is never the best
-        for subject in subjects:
-            name, batch, length = subject
-            taken = seconds(models[name], batch, length, refinements)
-            best[subject] = min(best.get(subject, taken), taken)
+    """Every model by turns. The best round of each counts; against linear, the median of ratios within a round."""
+    taken: dict[tuple[str, int, int], list[float]] = {}
+
+    def take_turns(names: list[str], batch: int, length: int, rounds: int) -> None:
+        for _ in range(rounds + 1):  # the first round warms up, and counts too: it is never the best
+            for name in names:
+                spent = seconds(models[name], batch, length, refinements)
+                taken.setdefault((name, batch, length), []).append(spent)
+
+    for batch in BATCHES:
+        take_turns(list(models), batch, SPEAKING_LENGTH, 8 * rounds if batch == 1 else 2 * rounds)
+    for length in lengths:
+        take_turns([name for name in models if name != TEACHER], 8, length, rounds)
     return [
         {
             "model": name,
             "batch": batch,
             "length": length,
-            "seconds": taken,
-            "tokens_per_second": batch * length / taken,
+            "seconds": min(every),
+            "tokens_per_second": batch * length / min(every),
+            "speed_to_linear": median(a / b for a, b in zip(taken["linear", batch, length], every, strict=True)),
         }
-        for (name, batch, length), taken in best.items()
+        for (name, batch, length), every in taken.items()
     ]
 
 
@@ -117,7 +123,8 @@ def main() -> None:
         "command": "python -m benchmarks.translation",
         "machine": machine(),
         "what": f"{arguments.experiment} at scale {arguments.scale}, untrained, {refinements} refinements, float32",
-        "meaning": f"best of {arguments.rounds} interleaved rounds; source tokens, as many target tokens are written",
+        "meaning": f"best of {arguments.rounds} interleaved rounds, of 8 and 2 times as many at batch 1 and 64; "
+        "source tokens, as many target tokens are written; against linear, medians of ratios within a round",
         "rows": rows,
     }
     save(result, arguments.out)

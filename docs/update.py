@@ -169,10 +169,7 @@ def translation_table() -> str:
         timed = [rows.get((model, 8, n)) for n in lengths]
         cells += ["" if row is None else f"{1000 * row['seconds']:.0f}" for row in timed]
         lines.append(f"| {model} | " + " | ".join(cells) + " |")
-    ratios = [
-        f"{rows['momentum', *speed]['tokens_per_second'] / rows['linear', *speed]['tokens_per_second']:.2f}"
-        for speed in speeds
-    ]
+    ratios = [f"{rows['momentum', *speed]['speed_to_linear']:.2f}" for speed in speeds]
     last, before = lengths[-1], lengths[-2]
     growth = {
         model: rows[model, 8, last]["seconds"] / rows[model, 8, before]["seconds"] for model in ("momentum", "softmax")
