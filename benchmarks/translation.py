@@ -86,7 +86,7 @@ def measure(models: dict[str, Model], *, lengths: list[int], rounds: int, refine
                 taken.setdefault((name, batch, length), []).append(spent)
 
     for batch in BATCHES:
-        take_turns(list(models), batch, SPEAKING_LENGTH, 8 * rounds if batch == 1 else 2 * rounds)
+        take_turns(list(models), batch, SPEAKING_LENGTH, 8 * rounds)
     for length in lengths:
         take_turns([name for name in models if name != TEACHER], 8, length, rounds)
     return [
@@ -123,7 +123,7 @@ def main() -> None:
         "command": "python -m benchmarks.translation",
         "machine": machine(),
         "what": f"{arguments.experiment} at scale {arguments.scale}, untrained, {refinements} refinements, float32",
-        "meaning": f"best of {arguments.rounds} interleaved rounds, of 8 and 2 times as many at batch 1 and 64; "
+        "meaning": f"best of {arguments.rounds} interleaved rounds, of 8 times as many at batch 1 and 64; "
         "source tokens, as many target tokens are written; against linear, medians of ratios within a round",
         "rows": rows,
     }
