@@ -6,7 +6,6 @@ Correctness comes first: the forms must agree before anything is timed.
 """
 
 import argparse
-import os
 import statistics
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import torch
 
 from benchmarks.record import machine, save
 from momentum_transformer import linear_attention, momentum_attention
-from momentum_transformer.bench.allocator import ALLOCATOR, keep_freed_memory
+from momentum_transformer.training.allocator import allocator, keep_freed_memory
 
 HEADS, WIDTH = 8, 64
 LENGTHS = [8_192, 16_384, 32_768, 65_536, 131_072]
@@ -86,8 +85,7 @@ before = peak()
 momentum_attention(q, k, v, beta=0.6).backward(grad)
 print((peak() - before) * 1024)
 """
-    plain = {name: value for name, value in os.environ.items() if name not in ALLOCATOR}
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=plain)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     extra = int(run.stdout)
     tensors = 8 * HEADS * n * WIDTH * 4  # q, k, v, y and their gradients, float32
     return {
@@ -128,7 +126,7 @@ def main() -> None:
     result = {
         "command": "python -m benchmarks.attention",
         "machine": machine(),
-        "allocator": "glibc, keeping freed memory: " + " ".join(f"{k}={v}" for k, v in ALLOCATOR.items()),
+        "allocator": allocator(),
         "shape": f"b = 1, h = {HEADS}, d = e = {WIDTH}, float32, causal, forward + backward",
         "lengths": lengths(arguments.repeats),
         "memory": peak_memory(65_536),

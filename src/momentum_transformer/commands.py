@@ -21,6 +21,7 @@ from .experiments.shipped import shipped_run
 from .experiments.translating import translate_text
 from .generation.grids import PictureError
 from .generation.translation_scores import ScoreError
+from .training.allocator import keep_freed_memory
 from .training.checkpoint import CheckpointError
 from .training.loop import TrainingError
 from .training.run_directory import RunError
@@ -65,6 +66,7 @@ def _(command: cli.List) -> int:
 def _(command: cli.Train) -> int:
     request = Request(command.experiment, command.model, command.scale, command.seed, _settings(command))
     out = command.out or request.directory(command.runs)
+    keep_freed_memory()
     if find_spec("tensorboard") is None:
         CONSOLE.print("tensorboard is not installed: metrics go to metrics.jsonl only")
     if run_training(request, out, resume=command.resume, data_dir=command.data_dir):
@@ -90,6 +92,7 @@ def _settings(command: cli.Train | cli.Reproduce) -> tuple[str, ...]:
 def _(command: cli.Evaluate) -> int:
     if command.checkpoint not in ("best", "last"):
         raise nearest("checkpoint", command.checkpoint, ("best", "last"))
+    keep_freed_memory()
     metrics = run_evaluation(command.run, command.checkpoint, split=command.split, data_dir=command.data_dir)
     for name, value in metrics.items():
         CONSOLE.print(f"{name}: {value:.6f}")
@@ -121,6 +124,7 @@ def _(command: cli.Generate) -> int:
 
 @run_command.register
 def _(command: cli.Translate) -> int:
+    keep_freed_memory()
     translate_text(
         command.run,
         text=command.text,
@@ -141,6 +145,7 @@ def _(command: cli.Reproduce) -> int:
     if command.seeds < 1 or command.jobs < 1:
         raise ConfigurationError(f"--seeds and --jobs must be 1 or more, not {command.seeds} and {command.jobs}")
     study = REPRODUCTIONS[command.study]
+    keep_freed_memory()
     whole = run_study(
         study,
         scale=command.scale,

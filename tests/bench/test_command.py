@@ -1,14 +1,11 @@
 """`momentum bench` from end to end, on tiny shapes."""
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from momentum_transformer.bench.allocator import ALLOCATOR
 from momentum_transformer.bench.memory import measure
 from momentum_transformer.bench.shapes import Shape
 from momentum_transformer.bench.suite import read
@@ -79,16 +76,3 @@ def test_memory_counts_inputs_outputs_and_gradients() -> None:
 def test_memory_that_cannot_be_had_or_told_is_not_measured() -> None:
     assert measure("chunked linear", Shape(1, 1, 8, 8))["skipped"] == "too small to tell"
     assert measure("chunked linear", Shape(64, 8, 2**30, 64))["skipped"].endswith(" GB")
-
-
-@ON_LINUX
-def test_the_process_starts_again_once_with_an_allocator_that_keeps_memory() -> None:
-    program = (
-        "import json, os, sys\nfrom momentum_transformer.bench.allocator import keep_freed_memory\n"
-        "print('start', flush=True)\nkeep_freed_memory()\nprint(json.dumps(dict(os.environ)), sys.argv[1:])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program, "word"], capture_output=True, text=True, check=True)
-    first, second, last = done.stdout.splitlines()
-    assert (first, second) == ("start", "start")
-    assert last.endswith("['word']")
-    assert ALLOCATOR.items() <= json.loads(last[: last.rindex("[")]).items()

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from ..ops.backends import active_backend
 from ..ops.backends import backends as statuses
+from ..training.allocator import keep_freed_memory
 from . import tables
-from .allocator import keep_freed_memory
 from .shapes import BenchError, Shape, parse_shape
 from .suite import FULL, QUICK, run, write
 

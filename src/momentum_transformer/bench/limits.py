@@ -16,8 +16,8 @@ import torch
 
 from ..ops.native_tables import constant_tables, linear_tables
 from ..report.tables import Table
+from ..training.allocator import keep_freed_memory
 from ..training.run_directory import provenance
-from .allocator import keep_freed_memory
 from .contestants import BETA, Computes, UnavailableError, find, inputs, our
 from .shapes import TARGETS, BenchError, Shape
 from .suite import write

@@ -6,7 +6,6 @@ Contestant, shape, dtype, calls and threads:
 """
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ from typing import Any
 
 import torch
 
-from .allocator import ALLOCATOR
+from ..training.allocator import keep_freed_memory
 from .contestants import find, inputs
 from .shapes import BenchError, Shape, parse_shape
 from .timing import available_memory
@@ -37,13 +36,9 @@ def measure(name: str, shape: Shape, dtype: str = "float32", *, calls: int = 1, 
         return row | {"skipped": "too small to tell"}
     if factor * tensors > 0.9 * available_memory():
         return row | {"skipped": f"≈ {factor * tensors / 1e9:.0f} GB"}
-    # memory is measured with the plain allocator, which keeps nothing; time with the one that keeps
-    environment = {name: value for name, value in os.environ.items() if name not in ALLOCATOR}
-    if calls > 1:
-        environment |= ALLOCATOR
     words = [name, ",".join(map(str, shape)), dtype, str(calls), str(torch.get_num_threads())]
     program = [sys.executable, "-m", "momentum_transformer.bench.memory", *words]
-    done = subprocess.run(program, capture_output=True, text=True, env=environment)
+    done = subprocess.run(program, capture_output=True, text=True)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"ended with code {done.returncode}"]
         return row | {"skipped": lines[-1]}
@@ -81,5 +76,9 @@ if __name__ == "__main__":
     if len(sys.argv) != 6:
         raise BenchError(__doc__)
     torch.set_num_threads(int(sys.argv[5]))
+    if (
+        int(sys.argv[4]) > 1
+    ):  # memory is measured with the plain allocator, which keeps nothing; time with that which keeps
+        keep_freed_memory()
     result = _forward_backward(sys.argv[1], parse_shape(sys.argv[2]), getattr(torch, sys.argv[3]), int(sys.argv[4]))
     sys.stdout.write(json.dumps(result) + "\n")

@@ -9,7 +9,6 @@ from typing import Any
 
 from ..ops.backends import active_backend, backends
 from ..training.run_directory import provenance
-from .allocator import ALLOCATOR, keeps_freed_memory
 from .contestants import BETA, EVERYONE, OURS, OWN, SDPA, Attend, Contestant
 from .gate import judge
 from .memory import measure
@@ -54,7 +53,6 @@ def run(plan: Plan, watch: Watch) -> dict[str, Any]:
         "format": FORMAT,
         **provenance(),
         "peers": {one.package: _version(one.package) for one in entrants if one.package},
-        "allocator": " ".join(f"{k}={v}" for k, v in ALLOCATOR.items()) if keeps_freed_memory() else "the default",
         "backends": [status._asdict() for status in backends()],
         "active": active,
         "beta": BETA,

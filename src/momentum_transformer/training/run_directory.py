@@ -18,6 +18,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from .allocator import allocator
+
 FORMAT = 1
 
 
@@ -131,6 +133,7 @@ def provenance() -> dict[str, Any]:
         "cpu": _cpu(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "allocator": allocator(),
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
