@@ -22,6 +22,7 @@ from momentum_transformer.data.folder import data_root
 from momentum_transformer.experiments.lra import LraTask, Part
 from momentum_transformer.experiments.models import ALL_MODELS
 from momentum_transformer.experiments.runs import Request
+from momentum_transformer.training.allocator import keep_freed_memory
 from momentum_transformer.training.optimizers import make_optimizer
 
 LENGTHS = (1024, 2048, 4096)
@@ -122,6 +123,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--one", nargs=2, metavar=("MODEL", "LENGTH"), help="measure this one only, here")
     arguments = parser.parse_args()
+    keep_freed_memory()  # as `momentum train` does
     if arguments.one:
         print(json.dumps(measure(arguments.one[0], int(arguments.one[1]), arguments.batch, arguments.steps)))
         return

@@ -24,6 +24,7 @@ from momentum_transformer.experiments.runs import Request
 from momentum_transformer.kernels import causal
 from momentum_transformer.ops.backends import active_backend
 from momentum_transformer.training import loop, optimizers
+from momentum_transformer.training.allocator import keep_freed_memory
 from momentum_transformer.training.distributed import World
 from momentum_transformer.training.run_directory import RunDirectory
 
@@ -86,6 +87,7 @@ def main() -> None:
     arguments = parser.parse_args()
     settings = (f"train.steps={arguments.steps}", "train.evaluate_every=100000", "data.validation_batches=1")
     config = Request("copy", arguments.model, "paper", 0, settings).config
+    keep_freed_memory()  # as `momentum train` does
     clock = Clock()
     run_loop(config, clock)
     whole = [b - a for a, b in zip(clock.begun, clock.begun[1:], strict=False)][2:]  # the first ones warm up

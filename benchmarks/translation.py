@@ -23,6 +23,7 @@ from momentum_transformer.experiments.translation_scales import TEACHER, TRANSLA
 from momentum_transformer.generation.translation import translate, translate_greedily
 from momentum_transformer.models.autoregressive_translator import AutoregressiveTranslator
 from momentum_transformer.models.translator import NonAutoregressiveTranslator
+from momentum_transformer.training.allocator import keep_freed_memory
 
 LENGTHS = (16, 32, 64, 128, 256, 512)
 BATCHES = (1, 64)
@@ -111,6 +112,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8)
     arguments = parser.parse_args()
     refinements = Request(arguments.experiment, "momentum", arguments.scale).config.refine.decoding
+    keep_freed_memory()  # as `momentum translate` does
     models = untrained(arguments.experiment, arguments.scale)
     check(models)
     rows = measure(models, lengths=arguments.lengths, rounds=arguments.rounds, refinements=refinements)
