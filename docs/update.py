@@ -170,7 +170,7 @@ def translation_table() -> str:
         cells += ["" if row is None else f"{1000 * row['seconds']:.0f}" for row in timed]
         lines.append(f"| {model} | " + " | ".join(cells) + " |")
     ratios = [f"{rows['momentum', *speed]['speed_to_linear']:.2f}" for speed in speeds]
-    last, before = lengths[-1], lengths[-2]
+    last, before = lengths[-1], next(n for n in lengths if 8 * n >= lengths[-1])
     growth = {
         model: rows[model, 8, last]["seconds"] / rows[model, 8, before]["seconds"] for model in ("momentum", "softmax")
     }
@@ -178,9 +178,9 @@ def translation_table() -> str:
     lines += [
         "",
         f"{result['what']}; {result['meaning']}. Momentum's tokens per second ÷ linear's: {' and '.join(ratios)} "
-        f"(asked: 0.97 or more). From {before} to {last} tokens, 8 sentences at a time, momentum takes "
-        f"{growth['momentum']:.2f} times as long, softmax {growth['softmax']:.2f} times. {machine['cores']} cores "
-        f"({machine['cpu']}, torch {machine['torch']}). Command: `{result['command']}`.",
+        f"(asked: 0.97 or more). From {before} to {last} tokens, {last // before} times as many, 8 sentences at a "
+        f"time, momentum takes {growth['momentum']:.1f} times as long, softmax {growth['softmax']:.1f} times. "
+        f"{machine['cores']} cores ({machine['cpu']}, torch {machine['torch']}). Command: `{result['command']}`.",
     ]
     return "\n".join(lines) + "\n"
 
