@@ -22,12 +22,13 @@ PAGES = ("README.md", "docs/experiments.md", "docs/performance.md")
 def tables(out: Path) -> dict[str, str]:
     """The Markdown of every table, by name; figures are written to `out` on the way."""
     with tempfile.TemporaryDirectory() as scratch:
-        write_report([ROOT / "results"], Path(scratch))
+        _, left_out = write_report([ROOT / "results"], Path(scratch))
         out.mkdir(parents=True, exist_ok=True)
         for figure in sorted(Path(scratch).glob("*.svg")):
             (out / figure.name).write_text(figure.read_text())
         found = {path.stem: path.read_text() for path in sorted(Path(scratch).glob("*.md"))}
     others = {
+        "unfinished": "".join(f"- `{line.removeprefix(f'{ROOT}/').replace(': ', '`: ', 1)}\n" for line in left_out),
         "accuracy": accuracy_table(),
         "training": training_lines(),
         "generation": generation_table(),

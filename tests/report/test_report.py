@@ -1,5 +1,6 @@
 """The report: reads run directories only, and opens in a browser with its figures and tables."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -109,6 +110,12 @@ def test_unfinished_runs_are_left_out_and_named(runs: Path, tmp_path: Path) -> N
     shutil.copytree(runs / "digits" / "linear", victim.parent)
     lines = (victim / "metrics.jsonl").read_text().splitlines(keepends=True)
     (victim / "metrics.jsonl").write_text("".join(line for line in lines if '"end"' not in line))
+    _, left_out = write_report([tmp_path / "runs"], tmp_path / "report")
+    (line,) = left_out
+    assert re.fullmatch(
+        rf"{victim}: not finished, [\d,]+ of [\d,]+ steps; validation: .*bits_per_dim \d\.\d{{4}}.*", line
+    )
+    (victim / "metrics.jsonl").write_text("")
     _, left_out = write_report([tmp_path / "runs"], tmp_path / "report")
     assert left_out == [f"{victim}: not finished"]
 

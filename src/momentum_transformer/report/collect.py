@@ -45,13 +45,24 @@ def collect(paths: list[Path]) -> tuple[list[Run], list[str]]:
             raise RunError(f"there is no {root}")
         for directory in find_runs(root):
             if not directory.finished():
-                left_out.append(f"{directory.path}: not finished")
+                left_out.append(f"{directory.path}: {_so_far(directory)}")
                 continue
             runs.append(_load(directory))
     if not runs:
         given = ", ".join(map(str, paths))
         raise RunError(f"no finished run in {given}; train one first, for instance: momentum reproduce copy")
     return runs, left_out
+
+
+def _so_far(directory: RunDirectory) -> str:
+    """How far an unfinished run has come, and what it had reached there."""
+    reached = [line for line in directory.metrics() if line["kind"] == "validation"]
+    if not reached:
+        return "not finished"
+    _, config = load_run(directory.path)
+    last = reached[-1]
+    scores = (f"{name} {value:.4f}" for name, value in last.items() if name not in ("kind", "step", "seconds"))
+    return f"not finished, {last['step']:,} of {config.train.steps:,} steps; validation: {', '.join(scores)}"
 
 
 def _load(directory: RunDirectory) -> Run:
