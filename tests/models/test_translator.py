@@ -137,6 +137,24 @@ def test_iterations_can_be_taken_by_hand() -> None:
         x = model.next_input(torch.where(target_mask, scores.argmax(-1), 1) if given is None else given, hidden)
 
 
+def test_words_are_found_a_few_rows_of_logits_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = refining("linear", "plain")
+    _, mask = sentences(70, 3, 60)
+    hidden = torch.randn(3, 70, model.decoder1.width, dtype=torch.float64)
+    expected = model.tokens(model.logits(hidden[mask], first=True), mask)
+    monkeypatch.setattr("momentum_transformer.models.translator.LOGITS", 1)
+    seen: list[int] = []
+    logits = model.decoder1.logits
+
+    def watched(rows: torch.Tensor) -> torch.Tensor:
+        seen.append(len(rows))
+        return logits(rows)
+
+    monkeypatch.setattr(model.decoder1, "logits", watched)
+    assert torch.equal(model.words(hidden, mask, first=True), expected)
+    assert seen == [64, 64, 5]
+
+
 @pytest.mark.parametrize("residual", ["plain", "adaptive"])
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_gradients_reach_every_parameter(mixer: str, residual: str) -> None:

@@ -76,9 +76,7 @@ if __name__ == "__main__":
     if len(sys.argv) != 6:
         raise BenchError(__doc__)
     torch.set_num_threads(int(sys.argv[5]))
-    if (
-        int(sys.argv[4]) > 1
-    ):  # memory is measured with the plain allocator, which keeps nothing; time with that which keeps
+    if int(sys.argv[4]) > 1:  # time is measured with freed memory kept, memory itself is not
         keep_freed_memory()
     result = _forward_backward(sys.argv[1], parse_shape(sys.argv[2]), getattr(torch, sys.argv[3]), int(sys.argv[4]))
     sys.stdout.write(json.dumps(result) + "\n")

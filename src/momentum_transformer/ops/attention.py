@@ -108,10 +108,8 @@ def momentum_attention(
             raise ValueError(
                 'weighting="terminal" weighs keys by the end of the sequence, so it has no state; use "relative"'
             )
-        recurrence, key_weight = (
-            Linear(),
-            momentum.key_weights(k.shape[2], None, torch.promote_types(k.dtype, torch.float32)),
-        )
+        recurrence = Linear()
+        key_weight = momentum.key_weights(k.shape[2], None, torch.promote_types(k.dtype, torch.float32))
     y, after = attend(
         recurrence,
         q,
