@@ -8,6 +8,7 @@ import pytest
 from momentum_transformer.web.models import Example
 from momentum_transformer.web.studio import Studio
 
+from .cards import card, number
 from .contrast import CONTRAST
 from .fake import FakeModel, FakeTranslator, serving, still
 
@@ -32,28 +33,9 @@ def home(translators: list[FakeTranslator]) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}/"
 
 
-@pytest.fixture
-def page(browser: Any, home: str) -> Iterator[Any]:
-    """The page, which must not log an error nor ask anyone else for anything."""
-    page = browser.new_page()
-    problems: list[str] = []
-    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("request", lambda request: None if request.url.startswith(home) else problems.append(request.url))
-    page.goto(home)
-    page.get_by_role("checkbox", name="momentum").wait_for()
-    yield page
-    assert not problems
-    page.close()
-
-
-def card(name: str) -> str:
-    return f'.card:has(h2:text-is("{name}"))'
-
-
-def number(page: Any, name: str, kind: str) -> str:
-    text: str = page.locator(f'{card(name)} [data-number="{kind}"]').text_content()
-    return text
+@pytest.fixture(scope="module")
+def first_model() -> str:
+    return "momentum"
 
 
 def translate(page: Any, text: str) -> None:
