@@ -2,8 +2,8 @@
 
     python -m benchmarks.lra --out results/lra.json
 
-Every model and length is measured in a process of its own, on full sequences. The ListOps step is that of scale paper,
-softmax and momentum by turns, on real expressions of 500 to 2,000 tokens.
+Every model and length is measured in a process of its own, on full sequences, twice; the faster one counts. The ListOps
+step is that of scale paper, softmax and momentum by turns, on real expressions of 500 to 2,000 tokens.
 """
 
 import argparse
@@ -76,19 +76,23 @@ def _peak() -> int:
 
 
 def lengths(batch_size: int, steps: int) -> list[dict[str, Any]]:
-    rows = []
-    for length in LENGTHS:
-        for model in ALL_MODELS:
-            words = [sys.executable, "-m", "benchmarks.lra", "--one", model, str(length)]
-            words += ["--batch", str(batch_size), "--steps", str(steps)]
-            run = subprocess.run(words, capture_output=True, text=True, check=True)
-            rows.append(json.loads(run.stdout))
-            print(
-                f"{model:>20} n = {length}: {rows[-1]['seconds_per_1000_steps']:9.1f} s per 1,000 steps, "
-                f"{rows[-1]['peak_extra_bytes'] / 2**20:7.0f} MB",
-                flush=True,
-            )
-    return rows
+    """Everyone in turn, and once more: what disturbs a process for a while spoils one of its two turns."""
+    best: dict[tuple[int, str], dict[str, Any]] = {}
+    for turn in range(2):
+        for length in LENGTHS:
+            for model in ALL_MODELS:
+                words = [sys.executable, "-m", "benchmarks.lra", "--one", model, str(length)]
+                words += ["--batch", str(batch_size), "--steps", str(steps)]
+                run = subprocess.run(words, capture_output=True, text=True, check=True)
+                row = json.loads(run.stdout)
+                before = best.get((length, model), row)
+                best[length, model] = min(row, before, key=lambda found: float(found["seconds_per_1000_steps"]))
+                print(
+                    f"turn {turn + 1}: {model:>20} n = {length}: {row['seconds_per_1000_steps']:9.1f} s per 1,000 "
+                    f"steps, {row['peak_extra_bytes'] / 2**20:7.0f} MB",
+                    flush=True,
+                )
+    return list(best.values())
 
 
 def listops(rounds: int) -> dict[str, Any]:
@@ -120,7 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="write the figures there as JSON")
     parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--one", nargs=2, metavar=("MODEL", "LENGTH"), help="measure this one only, here")
     arguments = parser.parse_args()
     keep_freed_memory()  # as `momentum train` does
@@ -133,7 +137,7 @@ def main() -> None:
         "machine": machine(),
         "shape": f"2 layers, width 64, 2 heads, batch {arguments.batch}, float32, no masks; forward, backward, AdamW",
         "lengths": lengths(arguments.batch, arguments.steps),
-        "listops": listops(arguments.steps),
+        "listops": listops(3 * arguments.steps),
     }
     print(f"ListOps, scale paper: {result['listops']}")
     if result["listops"]["softmax_over_momentum"] < 3:
