@@ -2,8 +2,8 @@
 
     python -m benchmarks.lra --out results/lra.json
 
-Every model and length is measured in a process of its own, on full sequences, twice; the faster one counts. The ListOps
-step is that of scale paper, softmax and momentum by turns, on real expressions of 500 to 2,000 tokens.
+Every model and length is measured in a process of its own, on full sequences, twice; the faster one counts. The step
+of ListOps is that of scale paper, softmax and momentum by turns, on real expressions of 500 to 2,000 tokens.
 """
 
 import argparse
