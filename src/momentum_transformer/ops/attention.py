@@ -1,5 +1,6 @@
 """`momentum_attention` and `linear_attention`: one front door to every form of the paper's equations."""
 
+from functools import partial
 from typing import Literal, get_args, overload
 
 import torch
@@ -131,20 +132,23 @@ def momentum_attention(
 
 
 def _momentum(beta: float | Tensor, gamma: float | Tensor, q: Tensor) -> Momentum:
-    """The recurrence with these coefficients, one or one a head of q."""
-
-    def make() -> tuple[Tensor, Tensor]:
-        exact_beta = coefficient("beta", beta, q.shape[1], q.device, below_one=True)
-        exact_gamma = coefficient("gamma", gamma, q.shape[1], q.device, below_one=False)
-        lead = torch.broadcast_shapes(exact_beta.shape, exact_gamma.shape)
-        return exact_beta.expand(lead), exact_gamma.expand(lead)
-
+    """The recurrence with these coefficients, one or one a head of q; what belongs to plain numbers is kept."""
     if isinstance(beta, Tensor) or isinstance(gamma, Tensor):
-        return Momentum(*make())
-    check_number("beta", beta, below_one=True)
-    check_number("gamma", gamma, below_one=False)
-    constant = float(beta), float(gamma)
-    return Momentum(*kept(("coefficients", *constant, q.device), make), constant)
+        return _with_coefficients(beta, gamma, q)
+    if type(beta) is not float or type(gamma) is not float:
+        check_number("beta", beta, below_one=True)
+        check_number("gamma", gamma, below_one=False)
+        beta, gamma = float(beta), float(gamma)
+    return kept((beta, gamma, q.device), partial(_with_coefficients, beta, gamma, q, constant=(beta, gamma)))
+
+
+def _with_coefficients(
+    beta: float | Tensor, gamma: float | Tensor, q: Tensor, constant: tuple[float, float] | None = None
+) -> Momentum:
+    exact_beta = coefficient("beta", beta, q.shape[1], q.device, below_one=True)
+    exact_gamma = coefficient("gamma", gamma, q.shape[1], q.device, below_one=False)
+    lead = torch.broadcast_shapes(exact_beta.shape, exact_gamma.shape)
+    return Momentum(exact_beta.expand(lead), exact_gamma.expand(lead), constant)
 
 
 @overload

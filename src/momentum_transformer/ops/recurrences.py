@@ -58,14 +58,16 @@ class Recurrence(Protocol):
     ) -> tuple[Tables, int]: ...
 
 
-@dataclass(frozen=True)
-class Momentum:
+class Momentum(NamedTuple):
     """Heavy-ball momentum in the numerator (eq. 12, 13, 14)."""
 
     beta: Tensor
     gamma: Tensor
     constant: tuple[float, float] | None = None  # β and γ, where both are plain numbers
-    state_type = MomentumState
+
+    @property
+    def state_type(self) -> type[MomentumState]:
+        return MomentumState
 
     def step(self, q: Tensor, k: Tensor, v: Tensor, state: MomentumState) -> tuple[Tensor, Tensor, MomentumState]:
         return momentum_step(q, k, v, state, beta=self.beta, gamma=self.gamma)
