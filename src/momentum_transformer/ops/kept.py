@@ -11,8 +11,8 @@ _KEPT: dict[Any, Any] = {}
 
 
 def kept(key: Any, make: Callable[[], Tensors]) -> Tensors:
-    """What was made before for this key. Tensors that are not plain ones belong to a trace, and are not kept."""
-    if torch.compiler.is_compiling():
+    """What was made before for this key. Inside a trace it is made anew: tensors of outside do not belong there."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return make()
     found: Tensors | None = _KEPT.get(key)
     if found is None:
