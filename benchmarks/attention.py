@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.record import machine, save
 from momentum_transformer import linear_attention, momentum_attention
-from momentum_transformer.training.allocator import allocator, keep_freed_memory
+from momentum_transformer.training.allocator import keep_freed_memory
 
 HEADS, WIDTH = 8, 64
 LENGTHS = [8_192, 16_384, 32_768, 65_536, 131_072]
@@ -126,7 +126,6 @@ def main() -> None:
     result = {
         "command": "python -m benchmarks.attention",
         "machine": machine(),
-        "allocator": allocator(),
         "shape": f"b = 1, h = {HEADS}, d = e = {WIDTH}, float32, causal, forward + backward",
         "lengths": lengths(arguments.repeats),
         "memory": peak_memory(65_536),

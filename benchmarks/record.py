@@ -1,28 +1,16 @@
 """What every benchmark writes down: its numbers, and the machine they are of."""
 
 import json
-import os
-import platform
 from pathlib import Path
 from typing import Any
 
-import torch
+from momentum_transformer.training.run_directory import provenance
 
 
 def machine() -> dict[str, Any]:
-    cpu = next((line.split(":")[1].strip() for line in _cpuinfo() if "model name" in line), platform.processor())
-    return {
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
-
-
-def _cpuinfo() -> list[str]:
-    path = Path("/proc/cpuinfo")
-    return path.read_text().splitlines() if path.exists() else []
+    found = provenance()
+    kept = ("cpu", "cores", "threads", "python", "allocator", "started", "commit", "dirty")
+    return {name: found[name] for name in kept} | {"torch": found["versions"]["torch"]}
 
 
 def save(result: dict[str, Any], out: Path | None) -> None:
