@@ -170,7 +170,7 @@ def translation_table() -> str:
         timed = [rows.get((model, 8, n)) for n in lengths]
         cells += ["" if row is None else f"{1000 * row['seconds']:.0f}" for row in timed]
         lines.append(f"| {model} | " + " | ".join(cells) + " |")
-    ratios = [f"{rows['momentum', *speed]['speed_to_linear']:.3f}" for speed in speeds]
+    ratios = [f"{rows['momentum', *speed]['speed_to_linear']:.4f}" for speed in speeds]
     last, before = lengths[-1], next(n for n in lengths if 8 * n >= lengths[-1])
     growth = {
         model: rows[model, 8, last]["seconds"] / rows[model, 8, before]["seconds"] for model in ("momentum", "softmax")
