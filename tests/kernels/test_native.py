@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from momentum_transformer import backends, linear_attention, momentum_attention
 from momentum_transformer.kernels.build import VARIANTS, BuildError, build, compiler
@@ -204,6 +205,12 @@ def test_every_instruction_set_gives_the_same(variant: str, monkeypatch: pytest.
             narrow = [x.bfloat16() for x in (q, k, v)]
             wanted = results(*narrow, beta=beta, backend="chunked")
             assert_same(results(*narrow, beta=beta, backend="native"), wanted, torch.bfloat16)
+        for width, dtype in ((48, torch.float32), (24, torch.float64)):  # so large that it is written past the caches
+            apart = [torch.randn(2, 4, 300, width, dtype=dtype) for _ in range(3)]
+            beside = [torch.randn(2, 300, 4, width, dtype=dtype).transpose(1, 2) for _ in range(3)]
+            for large in (apart, beside):
+                wanted = results(*large, beta=0.6, backend="chunked")
+                assert_same(results(*large, beta=0.6, backend="native"), wanted, dtype)
     finally:
         native.cache_clear()
 
@@ -252,6 +259,30 @@ def test_the_operators_keep_the_rules_of_pytorch(lanes: int) -> None:
     one = [torch.randn(1, 2, 8) for _ in range(3)]
     coefficients = (torch.tensor([0.3]).double(), torch.tensor([1.0]).double())
     torch.library.opcheck(torch.ops.momentum.step.default, (*one, m, s, z, *coefficients, True, True, 1e-6))
+
+
+class Seen(TorchDispatchMode):
+    """The operators of this package that were called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "momentum":
+            self.names.append(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+@needs_native
+@pytest.mark.parametrize("options", [{}, {"beta": 0.6}, {"beta": 0.6, "return_state": True}], ids=str)
+def test_the_short_cut_gives_what_the_operators_give_to_whoever_watches(options: dict[str, Any]) -> None:
+    q, k, v = (torch.randn(2, 2, 70, 8) for _ in range(3))
+    unseen = results(q, k, v, **options)
+    with Seen() as seen:
+        watched = results(q, k, v, **options)
+    assert seen.names == ["momentum::causal", "momentum::causal_backward"]
+    assert all(torch.equal(a, b) for a, b in zip(unseen, watched, strict=True))
 
 
 def test_without_the_library_native_says_how_to_get_it_and_auto_does_without(monkeypatch: pytest.MonkeyPatch) -> None:

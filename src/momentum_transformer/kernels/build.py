@@ -16,7 +16,8 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parent / "native"
 LIBRARY = "_native.so"
-FLAGS = ["-std=c++17", "-O2", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-Wall"]
+FLAGS = ["-std=c++17", "-O3", "-falign-loops=64", "-fPIC", "-Wall"]
+FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
 VARIANTS = {
     "generic": [],
     "avx2": ["-mavx2", "-mfma", "-mf16c"],

@@ -114,7 +114,7 @@ def _causal_outputs(
     return _empty(v, rows), pair.new_empty(b, h, n), prefix, s_after, z_after
 
 
-def _causal(
+def forward(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -163,7 +163,7 @@ def _backward_outputs(
     return *(_empty(x, rows) for x in (q, k, v)), ds, pair.new_empty((b, h, d) if has_state else (0,)), d_tables
 
 
-def _causal_backward(
+def backward(
     dy: Tensor,
     ds_after: Tensor | None,
     dz_after: Tensor | None,
@@ -291,8 +291,8 @@ def _step_fake(
 
 
 for _name, _real, _fake in (
-    ("causal", _causal, _causal_fake),
-    ("causal_backward", _causal_backward, _causal_backward_fake),
+    ("causal", forward, _causal_fake),
+    ("causal_backward", backward, _causal_backward_fake),
     ("step", _step, _step_fake),
 ):
     _library.impl(_name, _real, "CPU")

@@ -59,13 +59,13 @@ def attend(
         why_not = native_refusal(q, v, key_mask=key_mask, query_mask=query_mask)
         if why_not is None:
             elu = feature_map is elu_plus_one
-            with full_precision(q.device):
-                if key_weight is not None or not (elu or feature_map is None):
+            if key_weight is not None or not (elu or feature_map is None):
+                with full_precision(q.device):
                     q, k, v = (_existing(x, key_mask).to(wide) for x in (q, k, v))
-                if key_weight is not None:
-                    v = v * key_weight.to(wide)
-                if feature_map is not None and not elu:
-                    q, k = feature_map(q).to(wide), feature_map(k).to(wide)
+                    if key_weight is not None:
+                        v = v * key_weight.to(wide)
+                    if feature_map is not None and not elu:
+                        q, k = feature_map(q).to(wide), feature_map(k).to(wide)
             if state is not None:
                 check_state_shapes(state, _state_shapes(recurrence.state_type, k, v, k.shape[-1]))
                 state = map_state(lambda x: x.to(wide), state)

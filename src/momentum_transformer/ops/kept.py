@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from .eager import eager
+
 Tensors = TypeVar("Tensors", bound=tuple[Any, ...])
 MOST = 256  # entries; beyond, all are forgotten
 _KEPT: dict[Any, Any] = {}
@@ -12,7 +14,7 @@ _KEPT: dict[Any, Any] = {}
 
 def kept(key: Any, make: Callable[[], Tensors]) -> Tensors:
     """What was made before for this key. Inside a trace it is made anew: tensors of outside do not belong there."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+    if not eager():
         return make()
     found: Tensors | None = _KEPT.get(key)
     if found is None:

@@ -7,6 +7,7 @@ from torch.autograd import forward_ad
 
 from ..kernels import causal  # registers the operators
 from ..kernels.library import Missing, native
+from .eager import eager
 from .feature_maps import elu_plus_one
 from .recurrences import Linear, Momentum, Recurrence, run_causal
 from .shapes import Tensor
@@ -59,9 +60,10 @@ def attend_native(
         rows = torch.argsort(~mask, dim=-1, stable=True).int().contiguous()
         count = mask.sum(-1, dtype=torch.int32)
     s, z = (None, None) if state is None else (recurrence.pack(state), state.z)
-    y, _, _, s_after, z_after = torch.ops.momentum.causal(
-        q, k, v, s, z, *tables, rows, count, lanes, elu, normalize, eps, return_state
-    )
+    tensors, others = (q, k, v, s, z, *tables), (rows, count, lanes, elu, normalize, eps, return_state)
+    # PyTorch's way to an operator and its gradients is long; what nobody traces takes a short cut
+    output = _Causal.apply(*tensors, others) if eager(*tensors) else torch.ops.momentum.causal(*tensors, *others)
+    y, _, _, s_after, z_after = output
     return y, recurrence.unpack(s_after, z_after) if return_state else None
 
 
@@ -111,7 +113,8 @@ def _backward(ctx: Any, dy: Tensor | None, *others: Tensor | None) -> tuple[Tens
         ds_after = wide.new_zeros(b, h, ctx.options[0], d, v.shape[-1]) if ds_after is None else ds_after
         dz_after = wide.new_zeros(b, h, d) if dz_after is None else dz_after
     learned = any(ctx.needs_input_grad[5:10])
-    dq, dk, dv, ds, dz, d_tables = torch.ops.momentum.causal_backward(
+    call: Any = causal.backward if eager(dy, ds_after, dz_after, q, k, v) else torch.ops.momentum.causal_backward
+    dq, dk, dv, ds, dz, d_tables = call(
         dy, ds_after, dz_after, q, k, v, s, z, y, denominator, prefix, *tables, rows, count, *ctx.options, learned
     )
     d_pair = d_fade = d_carry = None
@@ -124,6 +127,21 @@ def _backward(ctx: Any, dy: Tensor | None, *others: Tensor | None) -> tuple[Tens
         d_fade[:, : chunk + 1], d_carry[:, : chunk + 1] = per_head[:, 1], per_head[:, 2]
     state = (None, None) if s is None else (ds, dz)
     return dq, dk, dv, *state, d_pair, None, d_fade, d_carry, None, *nothing
+
+
+class _Causal(torch.autograd.Function):
+    """`momentum::causal` without the dispatcher."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
+        inputs = (*inputs[:-1], *inputs[-1])
+        output = causal.forward(*inputs)
+        _setup_context(ctx, inputs, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
+        return *_backward(ctx, *grads)[:10], None
 
 
 def _differentiable(

@@ -16,11 +16,12 @@ template <class T> struct Backward {
     int64_t ls;                       // tokens in the buffers of a segment: the window before it, and itself
     T *K, *KT, *V, *VT;               // of the segment, from the window of the chunk at hand on
     T *Q, *G, *A, *D, *scaled;        // of the chunk
-    T *g_den, *carried_k, *carried_v, *products, *turned[2];
+    T *g_den, *factor, *carried_k, *carried_v, *products, *turned[2];
     T *states;                        // before each chunk of the segment; lanes are turned: ep × dp
     State<T> prefix, local;           // turned
     State<T> later, between, total;   // gradients: at the end of the segment, from within it, both
     double *d_pair, *d_fade, *d_carry;
+    Ahead ahead;
 
     Backward(const Problem& p, Arena& arena)
         : p(p), size(p), weights(arena, size), ls(size.w + smaller(p.segment, round_up(p.n, 16)) + size.UNIT),
@@ -28,6 +29,7 @@ template <class T> struct Backward {
           VT(arena.take<T>(size.ep * ls)), Q(arena.take<T>(size.c * size.dp)), G(arena.take<T>(size.c * size.ep)),
           A(arena.take<T>(size.c * size.ld)),
           D(arena.take<T>(size.c * size.ld)), scaled(arena.take<T>(size.c * size.ep)), g_den(arena.take<T>(size.c)),
+          factor(arena.take<T>(size.c)),
           carried_k(arena.take<T>(size.w * size.dp)), carried_v(arena.take<T>(size.w * size.ep)),
           products(p.d_tables ? arena.take<T>(size.c * size.ld) : nullptr),
           turned{arena.take<T>(size.state), size.lanes == 2 ? arena.take<T>(size.state) : nullptr},
@@ -38,9 +40,9 @@ template <class T> struct Backward {
 
     void take_keys(const Sequence<T>& x, int64_t begin, int64_t end) {  // of a segment, and of the window before it
         int64_t before = size.R && begin > 0 ? size.w : 0, rows = end - begin + before, at = size.w - before;
-        int64_t padded = round_up(rows, size.UNIT), next = -smaller(p.segment, p.n);
-        pack_features(K + at * size.dp, size.dp, x.k, begin - before, rows, padded, size.d, p.elu, next);
-        pack<T, false>(V + at * size.ep, size.ep, x.v, begin - before, rows, padded, size.e, next);
+        int64_t padded = round_up(rows, size.UNIT);
+        pack_features(K + at * size.dp, size.dp, x.k, begin - before, rows, padded, size.d, p.elu);
+        pack<T, false>(V + at * size.ep, size.ep, x.v, begin - before, rows, padded, size.e);
         turn(KT + at, ls, K + at * size.dp, size.dp, padded, size.dp);
         turn(VT + at, ls, V + at * size.ep, size.ep, padded, size.ep);
     }
@@ -53,24 +55,23 @@ template <class T> struct Backward {
 
     // Q, G = the gradient of the numerators, and that of the denominators
     void take_queries(const Sequence<T>& x, int64_t begin, int64_t rows) {
-        constexpr int W = width<T>;
-        int64_t ep = size.ep, padded = round_up(rows, ROWS);
-        pack_features(Q, size.dp, x.q, begin, rows, padded, size.d, p.elu, -size.c);
-        pack<T, false>(G, ep, Place<T>(p.dy, p, x.b, x.h), begin, rows, padded, size.e, -size.c);
-        for (int64_t i = 0; i < padded; i++) g_den[i] = 0;
-        if (p.normalize)
-            pack<T, false>(scaled, ep, Place<T>(p.y, p, x.b, x.h), begin, rows, rows, size.e, -size.c);
-        for (int64_t i = 0; i < rows; i++) {
-            T factor = weights.scale;
-            if (p.normalize) {
-                T below = static_cast<const T*>(p.denominator)[x.index() * p.n + begin + i] + T(p.eps);
-                Vec<T> dot{};
-                for (int64_t at = 0; at < ep; at += W) dot += load(G + i * ep + at) * load(scaled + i * ep + at);
-                g_den[i] = -sum<T>(dot) / below;
-                factor /= below;
-            }
-            for (int64_t at = 0; at < ep; at += W) store(G + i * ep + at, load(G + i * ep + at) * factor);
+        int64_t padded = round_up(rows, ROWS);
+        pack_features(Q, size.dp, x.q, begin, rows, padded, size.d, p.elu);
+        const T* below = static_cast<const T*>(p.denominator) + x.index() * p.n + begin;
+        for (int64_t i = 0; i < rows; i++)
+            factor[i] = p.normalize ? weights.scale / (below[i] + T(p.eps)) : weights.scale;
+        Place<T> dy(p.dy, p, x.b, x.h), y(p.normalize ? p.y : p.dy, p, x.b, x.h);
+        if (dy.stored == AS_COMPUTED)
+            pack_gradients<T, T>(G, g_den, dy, y, begin, rows, size.e, size.ep, factor);
+        else if constexpr (sizeof(T) == sizeof(float)) {
+            if (dy.stored == BFLOAT16)
+                pack_gradients<T, bfloat16>(G, g_den, dy, y, begin, rows, size.e, size.ep, factor);
+            else
+                pack_gradients<T, float16>(G, g_den, dy, y, begin, rows, size.e, size.ep, factor);
         }
+        memset(G + rows * size.ep, 0, (padded - rows) * size.ep * sizeof(T));
+        for (int64_t i = 0; i < padded; i++)
+            g_den[i] = p.normalize && i < rows ? -g_den[i] / (below[i] + T(p.eps)) : T(0);
     }
 
     void advance(int64_t rows) {  // as in the forward pass, on turned lanes
@@ -88,8 +89,10 @@ template <class T> struct Backward {
         int64_t w = size.w, ld = size.ld;
         across<T>(from, until, [&](auto& acc, int64_t column) INLINE {
             constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
+            ahead.ask(12);
             multiply<T, N>(acc, Q + i0 * size.dp, size.dp, KT + column, ls, size.d);
             Vec<T> grad[ROWS][N] = {};
+            ahead.ask(12);
             multiply<T, N>(grad, G + i0 * size.ep, size.ep, VT + column, ls, size.e);
             each<N>([&](int r, int j) INLINE {
                 int64_t at = column + j * W, place = (i0 + r) * ld + at;
@@ -122,7 +125,9 @@ template <class T> struct Backward {
                         acc[r][j] *= weights.carry[i0 + r + 1];
                     });
                 }
+                ahead.ask(12);
                 multiply<T, N>(acc, G + i0 * ep, ep, state.lane[0] + column, dp, size.e);
+                ahead.ask(12);
                 multiply<T, N>(acc, D + i0 * ld + start, ld, K + start * dp + column, dp, until - start);
                 each<N>([&](int r, int j) INLINE {
                     int64_t at = column + j * W;
@@ -184,7 +189,9 @@ template <class T> struct Backward {
             across<T>(0, dp, [&](auto& acc, int64_t column) INLINE {
                 constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
                 if (shared) load_tile(acc, carried_k + (j0 - (c - w)) * dp + column, dp);
+                ahead.ask(12);
                 from_state(acc, V + x0 * ep, ep, turned, dp, column, size.e, K + x0 * dp, true);
+                ahead.ask(12);
                 multiply<T, N, true>(acc, D + j0 * ld + x0, ld, Q + j0 * dp + column, dp, padded - j0);
                 each<N>([&](int r, int j) INLINE {
                     int64_t at = column + j * W;
@@ -196,7 +203,9 @@ template <class T> struct Backward {
             across<T>(0, ep, [&](auto& acc, int64_t column) INLINE {
                 constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
                 if (shared) load_tile(acc, carried_v + (j0 - (c - w)) * ep + column, ep);
+                ahead.ask(12);
                 from_state(acc, K + x0 * dp, dp, total.lane, ep, column, size.d, nullptr, false);
+                ahead.ask(12);
                 multiply<T, N, true>(acc, A + j0 * ld + x0, ld, G + j0 * ep + column, ep, padded - j0);
                 write_rows<T, N>(acc, dv, begin + j0, real, column, size.e);
             });
@@ -233,6 +242,17 @@ template <class T> struct Backward {
         d_fade[rows] += to_m;
     }
 
+    // The queries of the chunk before this one, and its share of the keys of the segment before.
+    void look_ahead(const Sequence<T>& x, int64_t at, int64_t segment) {
+        int64_t c = size.c;
+        ahead.clear();
+        ahead.add(x.q, at - c, c, size.d);
+        ahead.add(Place<T>(p.dy, p, x.b, x.h), at - c, c, size.e);
+        if (p.normalize) ahead.add(Place<T>(p.y, p, x.b, x.h), at - c, c, size.e);
+        ahead.add(x.k, at - segment, c, size.d);
+        ahead.add(x.v, at - segment, c, size.e);
+    }
+
     // One segment. `later` is the gradient of the state after it; `between` becomes what it adds to that before it.
     void segment(const Sequence<T>& x, int64_t index, bool write) {
         int64_t begin = index * p.segment, end = smaller(begin + p.segment, x.count), c = size.c;
@@ -263,6 +283,7 @@ template <class T> struct Backward {
                 State<T> state = state_of(i);
                 move(-c);
                 before(total, later, between, end - at - rows, weights);
+                look_ahead(x, at, smaller(p.segment, p.n));
                 query_gradients(x, state, at, rows, window);
                 key_gradients(x, at, rows, size.R && at + rows < x.count);
                 if (window) window_gradients(rows);

@@ -10,6 +10,7 @@ template <class T> struct Forward {
     Weights<T> weights;
     T *Q, *K, *KT, *V, *A, *scaled;
     State<T> prefix, local, total;
+    Ahead ahead;
 
     Forward(const Problem& p, Arena& arena)
         : p(p), size(p), weights(arena, size), Q(arena.take<T>(size.c * size.dp)), K(arena.take<T>(size.c * size.dp)),
@@ -24,16 +25,20 @@ template <class T> struct Forward {
 
     void take_keys(const Sequence<T>& x, int64_t begin, int64_t rows, int64_t column) {
         int64_t padded = round_up(rows, size.UNIT);
-        pack_features(K, size.dp, x.k, begin, rows, padded, size.d, p.elu, rows);
+        pack_features(K, size.dp, x.k, begin, rows, padded, size.d, p.elu);
         turn(KT + column, size.ld, K, size.dp, padded, size.dp);
-        pack<T, false>(V + column * size.ep, size.ep, x.v, begin, rows, padded, size.e, rows);
+        pack<T, false>(V + column * size.ep, size.ep, x.v, begin, rows, padded, size.e);
     }
 
     void outputs(const Sequence<T>& x, const State<T>& state, int64_t begin, int64_t rows, bool window) {
         constexpr int W = width<T>;
         int64_t w = size.w, ld = size.ld, dp = size.dp, ep = size.ep;
         Place<T> y(p.y, p, x.b, x.h);
-        pack_features(Q, dp, x.q, begin, rows, round_up(rows, ROWS), size.d, p.elu, rows);
+        ahead.clear();
+        ahead.add(x.k, begin + rows, size.c, size.d);
+        ahead.add(x.v, begin + rows, size.c, size.e);
+        ahead.add(x.q, begin + rows, size.c, size.d);
+        pack_features(Q, dp, x.q, begin, rows, round_up(rows, ROWS), size.d, p.elu);
         for (int64_t i0 = 0; i0 < rows; i0 += ROWS) {
             const T* q = Q + i0 * dp;
             int64_t from = window ? size.window_start(i0) : w, until = w + i0 + ROWS;
@@ -41,6 +46,7 @@ template <class T> struct Forward {
             Vec<T> seen_sum[ROWS] = {};
             across<T>(from, round_up(until, W), [&](auto& acc, int64_t column) INLINE {
                 constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
+                ahead.ask(16);
                 multiply<T, N>(acc, q, dp, KT + column, ld, size.d);
                 each<N>([&](int r, int j) INLINE {
                     int64_t at = column + j * W;
@@ -64,7 +70,9 @@ template <class T> struct Forward {
                     multiply<T, N>(acc, q, dp, state.lane[1] + column, ep, size.d);
                     each<N>([&](int r, int j) INLINE { acc[r][j] *= later[r]; });
                 }
+                ahead.ask(16);
                 multiply<T, N>(acc, q, dp, state.lane[0] + column, ep, size.d);
+                ahead.ask(16);
                 multiply<T, N>(acc, A + start, ld, V + start * ep + column, ep, until - start);
                 each<N>([&](int r, int j) INLINE { acc[r][j] *= factor[r]; });
                 write_rows<T, N>(acc, y, begin + i0, real, column, size.e);

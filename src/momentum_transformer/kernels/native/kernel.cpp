@@ -51,6 +51,7 @@ template <class Kernel, class F> bool run(const Problem& p, int64_t tasks, F wor
         }
         for (int64_t from = next.fetch_add(group); from < tasks; from = next.fetch_add(group))
             for (int64_t i = from; i < smaller(from + group, tasks); i++) work(*pass.kernel, i);
+        streamed();
     };
     in_parallel(smaller<int64_t>(p.threads, tasks), body);
     return !failed;

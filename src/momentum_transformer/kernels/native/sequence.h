@@ -40,12 +40,15 @@ template <class T> struct Place {  // rows of one (b, h) of a tensor; T is what 
     int64_t stride;  // in bytes
     const int32_t* rows;
     Stored stored;
+    bool streams;  // rows are whole lines, of a tensor that would not stay in the caches
     Place(const Rows& x, const Problem& p, int64_t b, int64_t h)
         : rows(p.rows ? p.rows + b * p.n : nullptr),
           stored(p.dtype == 2 ? BFLOAT16 : p.dtype == 3 ? FLOAT16 : AS_COMPUTED) {
         int64_t bytes = stored == AS_COMPUTED ? sizeof(T) : 2;
         data = static_cast<char*>(x.data) + (b * x.b + h * x.h) * bytes;
         stride = x.n * bytes;
+        streams = stored == AS_COMPUTED && !p.rows && p.b * p.h * p.n * p.e * bytes >= 1 << 18 &&
+                  ((reinterpret_cast<uintptr_t>(data) | stride) & 63) == 0;
     }
     template <class S> S* row(int64_t i) const { return reinterpret_cast<S*>(data + (rows ? rows[i] : i) * stride); }
 };
@@ -174,18 +177,42 @@ inline void before(State<T>& to, const State<T>& later, const State<T>& added, i
     for (int64_t i = 0; i < size.dp; i += W) store(to.z + i, load(later.z + i) + load(added.z + i));
 }
 
-// Rows `begin` … of a tensor into `to`, φ applied, padded with zeros to `padded` rows. Those `next` rows on are asked
-// for: every chunk begins a new page, where the processor does not look ahead by itself. Beyond the ends they are rows
-// of the sequence beside this one, or nothing.
+// Rows that are needed soon, asked for a few lines at a time between products: a core waits for a dozen lines, not for
+// more, and every chunk begins a new page, where the processor does not look ahead by itself. At d = 32, as many at a
+// time as bring all of them within a chunk. Beyond the ends they are rows of the sequence beside this one, or nothing.
+struct Ahead {
+    struct Part {
+        const char* row;
+        int64_t stride, bytes, rows;
+    };
+    Part parts[5];
+    int from = 0, to = 0;
+    void clear() { from = to = 0; }
+    template <class T> void add(const Place<T>& x, int64_t begin, int64_t rows, int64_t columns) {
+        int64_t bytes = columns * (x.stored == AS_COMPUTED ? (int64_t)sizeof(T) : 2);
+        const char* row = x.data + begin * x.stride;  // where tokens are left out, this is a guess
+        if (bytes == x.stride)  // rows without gaps
+            parts[to++] = {row, 256, 256, (rows * bytes + 255) / 256};
+        else
+            parts[to++] = {row, x.stride, bytes, rows};
+    }
+    __attribute__((noinline)) void ask(int least) {
+        for (int lines = 0; lines < least && from < to;) {
+            Part& part = parts[from];
+            for (int64_t at = 0; at < part.bytes; at += 64, lines++) __builtin_prefetch(part.row + at, 0, 2);
+            part.row += part.stride;
+            if (--part.rows == 0) from++;
+        }
+    }
+};
+
+// Rows `begin` … of a tensor into `to`, φ applied, padded with zeros to `padded` rows.
 template <class T, bool Map, class S>
-void pack_stored(T* to, int64_t width_padded, const Place<T>& from, int64_t begin, int64_t rows, int64_t columns,
-                 int64_t next) {
+void pack_stored(T* to, int64_t width_padded, const Place<T>& from, int64_t begin, int64_t rows, int64_t columns) {
     constexpr int W = width<T>;
     int64_t whole = round_down(columns, W), left = columns - whole;
     for (int64_t i = 0; i < rows; i++) {
         const S* row = from.template row<S>(begin + i);
-        const char* ahead = reinterpret_cast<const char*>(row) + next * from.stride;
-        for (int64_t at = 0; at < columns * (int64_t)sizeof(S); at += 64) __builtin_prefetch(ahead + at, 0, 2);
         T* out = to + i * width_padded;
         for (int64_t x = 0; x < whole; x += W) {
             Vec<T> value = load_as<T>(row + x);
@@ -202,24 +229,56 @@ void pack_stored(T* to, int64_t width_padded, const Place<T>& from, int64_t begi
 }
 template <class T, bool Map>
 inline void pack(T* to, int64_t width_padded, const Place<T>& from, int64_t begin, int64_t rows, int64_t padded,
-                 int64_t columns, int64_t next) {
+                 int64_t columns) {
     if (from.stored == AS_COMPUTED)
-        pack_stored<T, Map, T>(to, width_padded, from, begin, rows, columns, next);
+        pack_stored<T, Map, T>(to, width_padded, from, begin, rows, columns);
     else if constexpr (sizeof(T) == sizeof(float)) {
         if (from.stored == BFLOAT16)
-            pack_stored<T, Map, bfloat16>(to, width_padded, from, begin, rows, columns, next);
+            pack_stored<T, Map, bfloat16>(to, width_padded, from, begin, rows, columns);
         else
-            pack_stored<T, Map, float16>(to, width_padded, from, begin, rows, columns, next);
+            pack_stored<T, Map, float16>(to, width_padded, from, begin, rows, columns);
     }
     if (padded > rows) memset(to + rows * width_padded, 0, (padded - rows) * width_padded * sizeof(T));
 }
 template <class T>
 inline void pack_features(T* to, int64_t width_padded, const Place<T>& from, int64_t begin, int64_t rows,
-                          int64_t padded, int64_t columns, bool elu, int64_t next) {
+                          int64_t padded, int64_t columns, bool elu) {
     if (elu)
-        pack<T, true>(to, width_padded, from, begin, rows, padded, columns, next);
+        pack<T, true>(to, width_padded, from, begin, rows, padded, columns);
     else
-        pack<T, false>(to, width_padded, from, begin, rows, padded, columns, next);
+        pack<T, false>(to, width_padded, from, begin, rows, padded, columns);
+}
+
+// G = rows of dy times `factor`, and the products dy · y of each row
+template <class T, class S>
+void pack_gradients(T* G, T* products, const Place<T>& dy, const Place<T>& y, int64_t begin, int64_t rows,
+                    int64_t columns, int64_t width_padded, const T* factor) {
+    constexpr int W = width<T>;
+    for (int64_t i0 = 0; i0 < rows; i0 += ROWS) {
+        Vec<T> dots[ROWS] = {};
+        int64_t real = smaller<int64_t>(ROWS, rows - i0);
+        for (int64_t r = 0; r < real; r++) {
+            const S *from = dy.template row<S>(begin + i0 + r), *out = y.template row<S>(begin + i0 + r);
+            T *to = G + (i0 + r) * width_padded, scale = factor[i0 + r];
+            Vec<T> dot{};
+            int64_t x = 0;
+            for (; x + W <= columns; x += W) {
+                Vec<T> g = load_as<T>(from + x);
+                dot += g * load_as<T>(out + x);
+                store(to + x, g * scale);
+            }
+            for (; x < width_padded; x += W) {
+                int64_t left = columns > x ? columns - x : 0;
+                Vec<T> g = load_first<T>(from + x, left);
+                dot += g * load_first<T>(out + x, left);
+                store(to + x, g * scale);
+            }
+            dots[r] = dot;
+        }
+        T sums[ROWS];
+        sum_rows<T>(sums, dots);
+        memcpy(products + i0, sums, sizeof sums);
+    }
 }
 
 template <class T> inline void add_rows(T* to, const T* rows, int64_t count, int64_t columns) {
@@ -270,11 +329,10 @@ template <class T> __attribute__((noinline)) void write_narrow(const Place<T>& t
             write_stored<T>(to.template row<float16>(row) + at, x, columns);
     }
 }
+// Rows that are not whole, not in order, or not stored as they are computed.
 template <class T, int N>
-inline __attribute__((always_inline)) void write_rows(const Vec<T> (&acc)[ROWS][N], const Place<T>& to, int64_t begin,
-                                                      int64_t rows, int64_t x, int64_t columns) {
-    if (rows == ROWS && x + N * width<T> <= columns && !to.rows && to.stored == AS_COMPUTED)
-        return store_tile(acc, to.template row<T>(begin) + x, to.stride / (int64_t)sizeof(T));
+__attribute__((noinline)) void write_odd_rows(const Vec<T> (&acc)[ROWS][N], const Place<T>& to, int64_t begin,
+                                              int64_t rows, int64_t x, int64_t columns) {
     each<N>([&](int r, int j) INLINE {
         int64_t at = x + j * width<T>;
         if (r >= rows || at >= columns) return;
@@ -283,6 +341,22 @@ inline __attribute__((always_inline)) void write_rows(const Vec<T> (&acc)[ROWS][
         else
             write_narrow<T>(to, begin + r, at, acc[r][j], columns - at);
     });
+}
+template <class T, int N>
+inline __attribute__((always_inline)) void write_rows(const Vec<T> (&acc)[ROWS][N], const Place<T>& to, int64_t begin,
+                                                      int64_t rows, int64_t x, int64_t columns) {
+    T* at = reinterpret_cast<T*>(to.data + begin * to.stride) + x;
+    int64_t ld = to.stride / (int64_t)sizeof(T);
+    bool whole = rows == ROWS && x + N * width<T> <= columns;
+    if (N * VECTOR_BYTES >= 64 && whole && to.streams) {
+        each<N>([&](int r, int j) INLINE { stream(at + r * ld + j * width<T>, acc[r][j]); });
+    } else if (whole && !to.rows && to.stored == AS_COMPUTED) {
+        store_tile(acc, at, ld);
+    } else {
+        Vec<T> tile[ROWS][N];
+        each<N>([&](int r, int j) INLINE { tile[r][j] = acc[r][j]; });
+        write_odd_rows<T, N>(tile, to, begin, rows, x, columns);
+    }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Vectors of the width this file is compiled for, in the compilers' own vector language: no intrinsics.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -42,6 +43,21 @@ template <class T> inline Vec<T> load(const T* p) {
     return x;
 }
 template <class T> inline void store(T* p, Vec<T> x) { __builtin_memcpy(p, &x, sizeof x); }
+
+// Past the caches: a line that is written whole need not be read before. In order only after `streamed`.
+template <class T> inline void stream(T* p, Vec<T> x) {
+#if defined(__clang__)
+    __builtin_nontemporal_store(x, reinterpret_cast<Vec<T>*>(p));
+#elif defined(__AVX512F__)
+    __builtin_ia32_movntps512(reinterpret_cast<float*>(p), (Vec<float>)x);
+#elif defined(__AVX2__)
+    __builtin_ia32_movntps256(reinterpret_cast<float*>(p), (Vec<float>)x);
+#else
+    store(p, x);
+#endif
+}
+inline void streamed() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
 template <class T> inline Vec<T> splat(T x) { return x - Vec<T>{}; }  // x - 0 is x, which x + 0 is not for -0
 
 template <class T> inline Mask<T> iota() {

@@ -17,6 +17,7 @@ inline __attribute__((always_inline)) void multiply_rows(Vec<T> (*acc)[N], const
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 4
         for (int j = 0; j < N; j++) c[r][j] = acc[r][j];
+#pragma GCC unroll 2
     for (int64_t p = 0; p < depth; p++) {
         Vec<T> b[N];
 #pragma GCC unroll 4
