@@ -18,6 +18,7 @@ SOURCES = Path(__file__).parent / "native"
 LIBRARY = "_native.so"
 FLAGS = ["-std=c++17", "-O3", "-falign-loops=64", "-fPIC", "-Wall"]
 FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
+REALS = ("float", "double")
 VARIANTS = {
     "generic": [],
     "avx2": ["-mavx2", "-mfma", "-mf16c"],
@@ -54,7 +55,11 @@ def build(directory: Path, *, extra: tuple[str, ...] = (), only: str | None = No
         def job(source: str, name: str, *flags: str) -> list[str]:
             return [*command, *FLAGS, *flags, *extra, "-c", str(SOURCES / source), "-o", f"{scratch}/{name}.o"]
 
-        jobs = [job("kernel.cpp", name, *VARIANTS[name], f"-DVARIANT={name}") for name in names]
+        jobs = [
+            job("kernel.cpp", f"{name}_{real}", *VARIANTS[name], f"-DVARIANT={name}", f"-DREAL={real}")
+            for name in names
+            for real in REALS
+        ]
         jobs.append(job("dispatch.cpp", "dispatch", f"-DDIGEST={digest()}u", *(["-DWITH_X86"] if x86 else [])))
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(_run, jobs))

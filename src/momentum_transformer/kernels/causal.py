@@ -89,11 +89,11 @@ def _problem(
     return problem
 
 
-def run(which: str, problem: Problem | Step) -> None:
+def run(which: str, problem: Problem | Step, dtype: torch.dtype) -> None:
     found = native()
     if isinstance(found, Missing):
         raise RuntimeError(f"the native kernels are {found.reason}")
-    if getattr(found, which)(ctypes.byref(problem)):
+    if getattr(found.of(dtype), which)(ctypes.byref(problem)):
         raise MemoryError("the native kernels found no memory for their scratch")
 
 
@@ -145,7 +145,7 @@ def forward(
         problem.s, problem.z = s.data_ptr(), z.data_ptr()
     if return_state:
         problem.s_after, problem.z_after = s_after.data_ptr(), z_after.data_ptr()
-    run("forward", problem)
+    run("forward", problem, q.dtype)
     return outputs
 
 
@@ -205,7 +205,7 @@ def backward(
         problem.ds_after, problem.dz_after = ds_after.data_ptr(), dz_after.data_ptr()
     if learned:
         problem.d_tables = d_tables.data_ptr()
-    run("backward", problem)
+    run("backward", problem, q.dtype)
     return outputs
 
 
@@ -243,7 +243,6 @@ def step_problem(
     step.table_heads = 1 if beta is None else beta.shape[0]
     # a thread more is worth its start only where it has some hundred thousand numbers to work on
     step.threads = min(torch.get_num_threads(), 1 + s.numel() // 2**17)
-    step.is_double = q.dtype == torch.float64
     step.q, step.k, step.v, step.y = Rows.of(q), Rows.of(k), Rows.of(v), Rows.of(y)
     step.m, step.s, step.z = map(pointer, before)
     step.m_after, step.s_after, step.z_after = map(pointer, after)
@@ -275,6 +274,7 @@ def _step(
         step_problem(
             q, k, v, y, before=before, after=after, beta=beta, gamma=gamma, elu=elu, normalize=normalize, eps=eps
         ),
+        q.dtype,
     )
     return y, m_after, s_after, z_after
 

@@ -6,9 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
-from .build import LIBRARY, VARIANTS, digest
+from .build import LIBRARY, REALS, VARIANTS, digest
 
 
 class Rows(ctypes.Structure):
@@ -50,7 +51,7 @@ class Step(ctypes.Structure):
     """native/problem.h, field by field."""
 
     _fields_ = (
-        *_integers("b h d e lanes table_heads elu normalize threads is_double"),
+        *_integers("b h d e lanes table_heads elu normalize threads"),
         ("eps", ctypes.c_double),
         *_rows("q k v y"),
         *_pointers("beta gamma m s z m_after s_after z_after"),
@@ -93,20 +94,31 @@ class Task(ctypes.Structure):
 class Program(ctypes.Structure):
     """native/program.h, field by field."""
 
-    _fields_ = (*_integers("count threads is_double"), *_pointers("tasks"))
+    _fields_ = (*_integers("count threads"), *_pointers("tasks"))
 
 
 STRUCTURES = (Problem, Step, Connect, Product, Recall, Task, Program)
+
+
+class Functions(NamedTuple):
+    """What the library computes, in one type of number."""
+
+    forward: Any
+    backward: Any
+    step: Any
+    program: Any
 
 
 class Native(NamedTuple):
     """The functions of one instruction set."""
 
     variant: str
-    forward: Any
-    backward: Any
-    step: Any
-    program: Any
+    single: Functions
+    double: Functions
+
+    def of(self, dtype: torch.dtype) -> Functions:
+        """Those for tensors of this dtype; narrow ones are computed with in float32."""
+        return self.double if dtype == torch.float64 else self.single
 
 
 class Missing(NamedTuple):
@@ -139,7 +151,8 @@ def native() -> Native | Missing:
     if wanted not in names:
         return Missing(f"MOMENTUM_ISA={wanted}, but this processor runs {', '.join(names)}")
     return Native(
-        wanted, *(library[f"momentum_{part}_{wanted}"] for part in ("forward", "backward", "step", "program"))
+        wanted,
+        *(Functions(*(library[f"momentum_{name}_{wanted}_{real}"] for name in Functions._fields)) for real in REALS),
     )
 
 

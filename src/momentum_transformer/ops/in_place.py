@@ -29,10 +29,11 @@ class TokenProgram:
         found = native()
         if isinstance(found, Missing):
             raise ValueError(f"decoding in place needs the native kernels, which are {found.reason}")
-        self._call = found.program
+        self._native = found
         self._tasks: list[Task] = []
         self._kept: list[Any] = []  # the library knows addresses only
         self._multiplications = 0
+        self._call: Any = None
         self._program: Any = None
 
     def __call__(self) -> None:
@@ -43,10 +44,10 @@ class TokenProgram:
         """Nothing more will be added; every buffer is of this dtype."""
         tasks = (Task * len(self._tasks))(*self._tasks)
         threads = min(torch.get_num_threads(), 1 + self._multiplications // WORTH_A_THREAD)
-        program = Program(count=len(tasks), threads=threads, is_double=dtype == torch.float64)
+        program = Program(count=len(tasks), threads=threads)
         program.tasks = ctypes.addressof(tasks)
         self._kept += [tasks, program]
-        self._program = ctypes.byref(program)
+        self._call, self._program = self._native.of(dtype).program, ctypes.byref(program)
 
     def multiply(
         self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, *, activation: str | None = None

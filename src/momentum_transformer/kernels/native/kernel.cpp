@@ -1,4 +1,4 @@
-// The kernels for one instruction set; compiled once for each, with -DVARIANT=name.
+// The kernels for one instruction set and one type of number: compiled with -DVARIANT=name -DREAL=float or double.
 #include <atomic>
 #include <memory>
 #include <new>
@@ -97,34 +97,27 @@ template <class T> bool decode(const Program& p) {
 
 }  // namespace
 
-#define JOIN_(a, b) a##_##b
-#define JOIN(a, b) JOIN_(a, b)
+#define JOIN_(a, b, c) momentum_##a##_##b##_##c
+#define JOIN(a, b, c) JOIN_(a, b, c)
+#define ENTRY(name) JOIN(name, VARIANT, REAL)
 
 // zero, or one where memory ran out
-extern "C" int JOIN(momentum_forward, VARIANT)(const Problem* p) {
-    return !(p->dtype == 1 ? forward<double>(*p) : forward<float>(*p));
-}
-extern "C" int JOIN(momentum_backward, VARIANT)(const Problem* p) {
-    return !(p->dtype == 1 ? backward<double>(*p) : backward<float>(*p));
-}
-extern "C" int JOIN(momentum_step, VARIANT)(const Step* p) {
+extern "C" int ENTRY(forward)(const Problem* p) { return !forward<REAL>(*p); }
+extern "C" int ENTRY(backward)(const Problem* p) { return !backward<REAL>(*p); }
+extern "C" int ENTRY(program)(const Program* p) { return !decode<REAL>(*p); }
+extern "C" int ENTRY(step)(const Step* p) {
     std::atomic<int64_t> next{0};
     std::atomic<bool> failed{false};
     int64_t all = p->b * p->h, group = 8;  // several heads at a time: one is a microsecond's work
     auto body = [&] {
-        void* features = scratch.grown(round_up(2 * (p->d + 16) * sizeof(double), 64));
+        void* features = scratch.grown(round_up(2 * (p->d + 16) * sizeof(REAL), 64));
         if (!features) {
             failed = true;
             return;
         }
         for (int64_t from = next.fetch_add(group); from < all; from = next.fetch_add(group))
-            for (int64_t i = from; i < smaller(from + group, all); i++)
-                p->is_double ? step<double>(*p, i, static_cast<double*>(features))
-                             : step<float>(*p, i, static_cast<float*>(features));
+            for (int64_t i = from; i < smaller(from + group, all); i++) step<REAL>(*p, i, static_cast<REAL*>(features));
     };
     in_parallel(smaller<int64_t>(p->threads, (all + group - 1) / group), body);
     return failed;
-}
-extern "C" int JOIN(momentum_program, VARIANT)(const Program* p) {
-    return !(p->is_double ? decode<double>(*p) : decode<float>(*p));
 }

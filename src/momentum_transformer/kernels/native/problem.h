@@ -44,7 +44,7 @@ struct Problem {
 };
 
 struct Step {  // one token: q, k, v (b, h, d | e), state (b, h, d, e) and (b, h, d)
-    int64_t b, h, d, e, lanes, table_heads, elu, normalize, threads, is_double;
+    int64_t b, h, d, e, lanes, table_heads, elu, normalize, threads;
     double eps;
     Rows q, k, v, y;
     const double* beta;   // (table_heads,)

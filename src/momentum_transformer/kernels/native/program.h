@@ -24,6 +24,6 @@ struct Task {
 };
 
 struct Program {
-    int64_t count, threads, is_double;
+    int64_t count, threads;
     const Task* tasks;
 };
