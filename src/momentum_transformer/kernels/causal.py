@@ -43,7 +43,7 @@ def segment_of(chunk: int) -> int:
     return max(1, SEGMENT // chunk) * chunk
 
 
-def _aligned(x: Tensor) -> Tensor:
+def aligned(x: Tensor) -> Tensor:
     """With a contiguous last axis, which is all that the kernels ask for."""
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
 
@@ -133,7 +133,7 @@ def forward(
     eps: float,
     return_state: bool,
 ) -> tuple[Tensor, ...]:
-    q, k, v = _aligned(q), _aligned(k), _aligned(v)
+    q, k, v = aligned(q), aligned(k), aligned(v)
     tables = (pair, near, fade, carry, scale)
     problem = _problem(q, k, v, tables, rows, count, lanes=lanes, elu=elu, normalize=normalize, eps=eps)
     outputs = _causal_outputs(q, v, pair, rows, lanes, return_state)
@@ -151,7 +151,7 @@ def forward(
 
 def _causal_fake(q: Tensor, k: Tensor, v: Tensor, *rest: object) -> tuple[Tensor, ...]:
     _, _, pair, _, _, _, _, rows, _, lanes, _, _, _, return_state = rest
-    return _causal_outputs(_aligned(q), _aligned(v), pair, rows, lanes, return_state)  # type: ignore[arg-type]
+    return _causal_outputs(aligned(q), aligned(v), pair, rows, lanes, return_state)  # type: ignore[arg-type]
 
 
 def _backward_outputs(
@@ -188,7 +188,7 @@ def backward(
     eps: float,
     learned: bool,
 ) -> tuple[Tensor, ...]:
-    q, k, v, dy, y = _aligned(q), _aligned(k), _aligned(v), _aligned(dy), _aligned(y)
+    q, k, v, dy, y = aligned(q), aligned(k), aligned(v), aligned(dy), aligned(y)
     tables = (pair, near, fade, carry, scale)
     problem = _problem(q, k, v, tables, rows, count, lanes=lanes, elu=elu, normalize=normalize, eps=eps)
     outputs = _backward_outputs(q, k, v, pair, rows, lanes, s is not None, learned)
@@ -213,7 +213,7 @@ def _causal_backward_fake(
     dy: Tensor, ds_after: Tensor | None, dz_after: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *rest: object
 ) -> tuple[Tensor, ...]:
     s, _, _, _, _, pair, _, _, _, _, rows, _, lanes, _, _, _, learned = rest
-    q, k, v = _aligned(q), _aligned(k), _aligned(v)
+    q, k, v = aligned(q), aligned(k), aligned(v)
     return _backward_outputs(q, k, v, pair, rows, lanes, s is not None, learned)  # type: ignore[arg-type]
 
 
@@ -263,7 +263,7 @@ def _step(
     normalize: bool,
     eps: float,
 ) -> tuple[Tensor, ...]:
-    q, k, v, s, z = _aligned(q), _aligned(k), _aligned(v), s.contiguous(), z.contiguous()
+    q, k, v, s, z = aligned(q), aligned(k), aligned(v), s.contiguous(), z.contiguous()
     m = None if m is None else m.contiguous()
     beta, gamma = (None if x is None else x.contiguous() for x in (beta, gamma))
     y, m_after, s_after, z_after = _step_fake(q, k, v, m, s, z)

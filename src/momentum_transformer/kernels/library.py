@@ -44,6 +44,8 @@ class Problem(ctypes.Structure):
         *_pointers("denominator rows count pair near fade carry scale s z s_after z_after prefix"),
         *_rows("dy dq dk dv"),
         *_pointers("ds_after dz_after ds dz d_tables"),
+        *_integers("m"),
+        *_pointers("key_mask query_mask by_age"),
     )
 
 
@@ -105,6 +107,7 @@ class Functions(NamedTuple):
 
     forward: Any
     backward: Any
+    unordered: Any
     step: Any
     program: Any
 

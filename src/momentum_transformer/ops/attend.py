@@ -7,7 +7,7 @@ import torch
 from .bidirectional import bidirectional
 from .checks import check_choice, check_mask, check_state, check_state_shapes
 from .feature_maps import FeatureMap, elu_plus_one
-from .native import attend_native, native_refusal
+from .native import attend_native, attend_unordered, native_refusal
 from .precision import full_precision
 from .recurrences import Backend, Recurrence, run_causal
 from .shapes import Tensor
@@ -87,6 +87,22 @@ def attend(
             return y.to(dtype), after
         if backend == "native":
             raise ValueError(f'backend="native" cannot be used: {why_not}')
+
+    if not causal and key_weight is None and (feature_map is None or feature_map is elu_plus_one):
+        unordered = attend_unordered(
+            recurrence,
+            q,
+            k,
+            v,
+            key_mask=key_mask,
+            query_mask=query_mask,
+            elu=feature_map is not None,
+            normalize=normalize,
+            eps=eps,
+            wide=wide,
+        )
+        if unordered is not None:
+            return unordered, None
 
     with full_precision(q.device):
         # where φ(-∞) = 0, a key that does not exist need not be hidden a second time

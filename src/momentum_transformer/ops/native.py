@@ -5,12 +5,14 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ..kernels import causal  # registers the operators
+from ..kernels import causal, unordered  # registers the operators
 from ..kernels.library import Missing, native
 from .eager import eager
 from .feature_maps import elu_plus_one
 from .recurrences import Linear, Momentum, Recurrence, run_causal
 from .shapes import Tensor
+
+SHORT = 1024  # tokens, which one thread is through with before others have begun
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -65,6 +67,34 @@ def attend_native(
     output = _Causal.apply(*tensors, others) if eager(*tensors) else torch.ops.momentum.causal(*tensors, *others)
     y, _, _, s_after, z_after = output
     return y, recurrence.unpack(s_after, z_after) if return_state else None
+
+
+def attend_unordered(
+    recurrence: Any,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    key_mask: Tensor | None,
+    query_mask: Tensor | None,
+    elu: bool,
+    normalize: bool,
+    eps: float,
+    wide: torch.dtype,
+) -> Tensor | None:
+    """Attention without causal order, where nobody asks for gradients; None where PyTorch serves it as well."""
+    sequences, tokens = q.shape[0] * q.shape[1], q.shape[2] + k.shape[2]
+    idle = (
+        2 * sequences < torch.get_num_threads() and tokens > SHORT
+    )  # a thread works on a sequence, and does twice as much
+    if idle or not eager(q, k, v) or _needs_gradients(recurrence, q, k, v, None):
+        return None
+    if native_refusal(q, v, key_mask=None, query_mask=None) is not None:
+        return None
+    by_age = recurrence.by_age(k.shape[2], wide)
+    return unordered.forward(
+        q, k, v, by_age, key_mask=key_mask, query_mask=query_mask, elu=elu, normalize=normalize, eps=eps
+    )
 
 
 def _one_token(

@@ -7,7 +7,7 @@ import torch
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[Any]:
-    """Autocast off, on devices that have it."""
-    if not torch.amp.is_autocast_available(device.type):
+    """Autocast off, where it is on."""
+    if not (torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)):
         return nullcontext()
     return torch.autocast(device.type, enabled=False)

@@ -4,6 +4,7 @@ A new member of the family is one more class here.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
@@ -53,6 +54,8 @@ class Recurrence(Protocol):
 
     def key_weights(self, length: int, mask: Tensor | None, dtype: torch.dtype) -> Tensor | None: ...
 
+    def by_age(self, length: int, dtype: torch.dtype) -> Tensor | None: ...
+
     def native_tables(
         self, n: int, chunk_size: int | None, dtype: torch.dtype, *, carries_state: bool
     ) -> tuple[Tables, int]: ...
@@ -89,16 +92,16 @@ class Momentum(NamedTuple):
     def state_after(self, length: Tensor, k: Tensor, v: Tensor, state: MomentumState) -> MomentumState:
         return momentum_state_after(length, k, v, state, beta=self.beta, gamma=self.gamma)
 
-    def key_weights(self, length: int, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
-        def make() -> tuple[Tensor, Tensor]:
-            by_age = weights_by_age(self.beta, self.gamma, length)
-            return by_age, key_weights(by_age)[..., None].to(dtype)
-
+    def by_age(self, length: int, dtype: torch.dtype) -> Tensor:
         if self.constant is None or length > KEPT_LENGTH:
-            by_age, unmasked = make()
-        else:
-            by_age, unmasked = kept(("key weights", *self.constant, length, dtype, self.beta.device), make)
-        return unmasked if mask is None else key_weights(by_age, mask=mask)[..., None].to(dtype)
+            return self._by_age(length, dtype)[0]
+        return kept((*self.constant, length, dtype, self.beta.device), partial(self._by_age, length, dtype))[0]
+
+    def _by_age(self, length: int, dtype: torch.dtype) -> tuple[Tensor]:
+        return (weights_by_age(self.beta, self.gamma, length).to(dtype).contiguous(),)
+
+    def key_weights(self, length: int, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
+        return key_weights(self.by_age(length, dtype), mask=mask)[..., None]
 
     def native_tables(
         self, n: int, chunk_size: int | None, dtype: torch.dtype, *, carries_state: bool
@@ -136,6 +139,9 @@ class Linear:
 
     def state_after(self, length: Tensor, k: Tensor, v: Tensor, state: LinearState) -> LinearState:
         return linear_state_after(length, k, v, state)
+
+    def by_age(self, length: int, dtype: torch.dtype) -> None:
+        return None
 
     def key_weights(self, length: int, mask: Tensor | None, dtype: torch.dtype) -> None:
         return None

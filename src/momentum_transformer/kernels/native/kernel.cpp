@@ -6,6 +6,7 @@
 #include "parallel.h"
 #include "step.h"
 #include "team.h"
+#include "unordered.h"
 
 namespace {
 
@@ -69,6 +70,11 @@ template <class T> bool forward(const Problem& p) {
            run<K>(p, all * parts, [=](K& k, int64_t i) { k.write(i / parts, i % parts); });
 }
 
+template <class T> bool unordered(const Problem& p) {
+    using K = Unordered<T>;
+    return run<K>(p, p.b * p.h, [](K& k, int64_t i) { k.whole(i); });
+}
+
 template <class T> bool backward(const Problem& p) {
     using K = Backward<T>;
     int64_t all = p.b * p.h, parts = segments(p);
@@ -103,6 +109,7 @@ template <class T> bool decode(const Program& p) {
 
 // zero, or one where memory ran out
 extern "C" int ENTRY(forward)(const Problem* p) { return !forward<REAL>(*p); }
+extern "C" int ENTRY(unordered)(const Problem* p) { return !unordered<REAL>(*p); }
 extern "C" int ENTRY(backward)(const Problem* p) { return !backward<REAL>(*p); }
 extern "C" int ENTRY(program)(const Program* p) { return !decode<REAL>(*p); }
 extern "C" int ENTRY(step)(const Step* p) {

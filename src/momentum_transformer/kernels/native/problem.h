@@ -41,6 +41,12 @@ struct Problem {
     void* ds;              // or null
     void* dz;
     double* d_tables;      // (b, h, 3, chunk + 1): gradients of pair, fade, carry; or null
+
+    // without order only
+    int64_t m;                  // keys
+    const uint8_t* key_mask;    // (b, m) which of them exist, or null
+    const uint8_t* query_mask;  // (b, n)
+    const void* by_age;         // (table_heads, m + 1) weight of the r-th key from the end, or null for ones
 };
 
 struct Step {  // one token: q, k, v (b, h, d | e), state (b, h, d, e) and (b, h, d)
