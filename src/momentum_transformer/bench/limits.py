@@ -105,9 +105,12 @@ def bounds_table(record: Record) -> Table:
                 asked = _asked(shape, computes, direction, rates)
                 measured = rates["seconds"][f"{computes} {direction}"]
                 cells = (f"{1e3 * x:.2f}" for x in (products, moved, products + moved, measured))
-                extra = f"{flops / multiplications(shape, 'linear', direction):.2f}"
-                rows.append((str(shape), f"{computes}, {direction}", *cells, _milliseconds(asked), extra))
-    columns = ("(b, h, n, d)", "native", "products", "bytes", "both", "measured", "targets ask", "products ÷ linear's")
+                fewer, linear = multiplications(shape, "linear", direction), rates["seconds"][f"linear {direction}"]
+                least = 1 + (flops - fewer) / rates["gemm_flops"] / linear
+                ratios = (f"{flops / fewer:.2f}", f"{least:.2f}", f"{measured / linear:.2f}")
+                rows.append((str(shape), f"{computes}, {direction}", *cells, _milliseconds(asked), *ratios))
+    ratios = ("products ÷ linear's", "least ÷ linear", "÷ linear")
+    columns = ("(b, h, n, d)", "native", "products", "bytes", "both", "measured", "targets ask", *ratios)
     title = "What bounds the kernels: ms of their matrix products at the GEMM rate, of their bytes at the triad's rate"
     return Table(title, columns, tuple(rows))
 
