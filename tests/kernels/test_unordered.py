@@ -104,6 +104,13 @@ def test_every_instruction_set_gives_the_same(variant: str, monkeypatch: pytest.
         native.cache_clear()
 
 
+def test_another_backend_is_pytorch(calls: list[Tensor]) -> None:
+    q, k, v = tensors(SHAPES[0], torch.float64)
+    for backend in ("chunked", "quadratic", "recurrent"):
+        assert_same(momentum_attention(q, k, v, beta=0.6, gamma=0.7, causal=False, backend=backend), both(q, k, v)[1])
+    assert len(calls) == 3  # those of `both`
+
+
 def test_what_does_not_exist_is_never_looked_at() -> None:
     q, k, v = tensors((2, 3, 8, 12, 16, 16), torch.float32)
     mask = torch.arange(12) < torch.tensor([[12], [0]])

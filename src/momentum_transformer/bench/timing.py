@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 
 from ..ops.shapes import Tensor
+from ..training.allocator import give_back
 from .contestants import OURS, Attend, Contestant, inputs
 from .shapes import Shape
 
@@ -38,6 +39,7 @@ def time_shape(
     shape: Shape, direction: Direction, contestants: Mapping[Contestant, Attend], budget: Budget
 ) -> dict[str, Any]:
     """Best and median seconds of everyone at one shape, and the rate of a matrix product in the same rounds."""
+    give_back()
     calls: dict[str, Callable[[], object]] = {}
     skipped: dict[str, str] = {}
     tensors = inputs(shape)
@@ -97,13 +99,15 @@ def interleave(calls: Mapping[str, Callable[[], object]], rounds: Mapping[str, i
     """Seconds of every call by round. Whoever has fewer rounds takes part in some, evenly spread over all."""
     total = max(rounds.values())
     seconds: dict[str, dict[int, float]] = {name: {} for name in calls}
-    names = list(calls)
+    names, enough = list(calls), available_memory() / 2
     for i in range(total):
         first = i % len(names)  # everyone comes first, and after everyone else, equally often
         for name in names[first:] + names[:first]:
             share = rounds[name]
             if (i + 1) * share // total > i * share // total:
                 seconds[name][i] = once(calls[name])
+                if available_memory() < enough:  # what contestants leave behind in pieces adds up
+                    give_back()
     return seconds
 
 

@@ -88,7 +88,8 @@ def attend(
         if backend == "native":
             raise ValueError(f'backend="native" cannot be used: {why_not}')
 
-    if not causal and key_weight is None and (feature_map is None or feature_map is elu_plus_one):
+    plain = key_weight is None and (feature_map is None or feature_map is elu_plus_one)
+    if not causal and plain and backend in ("auto", "native"):
         unordered = attend_unordered(
             recurrence,
             q,

@@ -96,7 +96,8 @@ def momentum_attention(
         chunk_size: tokens per chunk of the linear-time causal form; changes speed, not results. (But a NaN or Inf
             reaches back to the start of its chunk.)
         backend: "auto", or one causal form by name: "native" (compiled, CPU), "chunked" (PyTorch), "quadratic" and
-            "recurrent" (references). Without causal order there is one form.
+            "recurrent" (references). Without causal order, "auto" and "native" are compiled code where no gradient is
+            wanted, and PyTorch where one is; any other name is PyTorch.
         eps: added to the denominator.
     """
     check_choice("weighting", weighting, WEIGHTINGS)

@@ -62,9 +62,15 @@ def attend_native(
         rows = torch.argsort(~mask, dim=-1, stable=True).int().contiguous()
         count = mask.sum(-1, dtype=torch.int32)
     s, z = (None, None) if state is None else (recurrence.pack(state), state.z)
-    tensors, others = (q, k, v, s, z, *tables), (rows, count, lanes, elu, normalize, eps, return_state)
+    tensors: tuple[Any, ...] = (q, k, v, s, z, *tables)
+    others = (rows, count, lanes, elu, normalize, eps, return_state)
     # PyTorch's way to an operator and its gradients is long; what nobody traces takes a short cut
-    output = _Causal.apply(*tensors, others) if eager(*tensors) else torch.ops.momentum.causal(*tensors, *others)
+    if not eager(*tensors):
+        output = torch.ops.momentum.causal(*tensors, *others)
+    elif _needs_gradients(recurrence, q, k, v, state):
+        output = _Causal.apply(*tensors, others)
+    else:
+        output = causal.forward(*tensors, *others)
     y, _, _, s_after, z_after = output
     return y, recurrence.unpack(s_after, z_after) if return_state else None
 

@@ -20,6 +20,14 @@ def keep_freed_memory() -> None:
     _kept = all(mallopt(parameter, value) for parameter, value in SETTINGS.values())
 
 
+def give_back() -> None:
+    """What is free now goes back to the system, where the allocator is glibc's."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError, TypeError):
+        return
+
+
 def allocator() -> str:
     """What the allocator of this process was told."""
     return " ".join(f"{name}={value}" for name, (_, value) in SETTINGS.items()) if _kept else "the default"
