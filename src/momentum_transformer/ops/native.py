@@ -63,7 +63,7 @@ def attend_native(
         count = mask.sum(-1, dtype=torch.int32)
     s, z = (None, None) if state is None else (recurrence.pack(state), state.z)
     tensors: tuple[Any, ...] = (q, k, v, s, z, *tables)
-    others = (rows, count, lanes, elu, normalize, eps, return_state)
+    others: tuple[Any, ...] = (rows, count, lanes, elu, normalize, eps, return_state)
     # PyTorch's way to an operator and its gradients is long; what nobody traces takes a short cut
     if not eager(*tensors):
         output = torch.ops.momentum.causal(*tensors, *others)
