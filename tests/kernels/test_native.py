@@ -276,13 +276,37 @@ class Seen(TorchDispatchMode):
 
 @needs_native
 @pytest.mark.parametrize("options", [{}, {"beta": 0.6}, {"beta": 0.6, "return_state": True}], ids=str)
-def test_the_short_cut_gives_what_the_operators_give_to_whoever_watches(options: dict[str, Any]) -> None:
+def test_the_short_cut_gives_what_the_operators_give_to_whoever_watches(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     q, k, v = (torch.randn(2, 2, 70, 8) for _ in range(3))
-    unseen = results(q, k, v, **options)
+    with monkeypatch.context() as without_operators:
+        without_operators.setattr(torch.ops.momentum, "causal", None)
+        without_operators.setattr(torch.ops.momentum, "causal_backward", None)
+        unseen = results(q, k, v, **options)
     with Seen() as seen:
         watched = results(q, k, v, **options)
     assert seen.names == ["momentum::causal", "momentum::causal_backward"]
     assert all(torch.equal(a, b) for a, b in zip(unseen, watched, strict=True))
+
+
+@needs_native
+def test_several_gradients_at_once_take_the_long_way() -> None:
+    q, k, v = (torch.randn(1, 2, 20, 8, dtype=torch.float64) for _ in range(3))
+    leaf = q.clone().requires_grad_()
+    y = linear_attention(leaf, k, v)
+    many = torch.randn(3, *y.shape, dtype=torch.float64)
+    (found,) = torch.autograd.grad(y, leaf, many, is_grads_batched=True, retain_graph=True)
+    wanted = [torch.autograd.grad(y, leaf, one, retain_graph=True)[0] for one in many]
+    torch.testing.assert_close(found, torch.stack(wanted))
+
+
+@needs_native
+def test_a_sign_that_is_still_to_be_turned_is_turned() -> None:
+    q, k = (torch.randn(1, 1, 8, 1) for _ in range(2))
+    v = torch.randn(1, 1, 8, 1, dtype=torch.cfloat).conj().imag
+    assert v.is_neg()
+    torch.testing.assert_close(linear_attention(q, k, v), linear_attention(q, k, v.clone()))
 
 
 def test_without_the_library_native_says_how_to_get_it_and_auto_does_without(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,9 +99,59 @@ def test_every_instruction_set_gives_the_same(variant: str, monkeypatch: pytest.
         if isinstance(found, Missing):
             pytest.skip(found.reason)
         for dtype in TOLERANCE:
-            assert_same(*both(*tensors(SHAPES[0], dtype)))
+            for shape in (SHAPES[0], SHAPES[-1]):
+                assert_same(*both(*tensors(shape, dtype)))
     finally:
         native.cache_clear()
+
+
+@pytest.mark.parametrize("which", ["q", "k", "v", "beta", "gamma"])
+def test_whoever_wants_gradients_gets_them(which: str, calls: list[Tensor]) -> None:
+    given = dict(zip("qkv", tensors(SHAPES[0], torch.float64), strict=True))
+    given |= {"beta": torch.full((4,), 0.5), "gamma": torch.full((4,), 0.7)}
+    given[which].requires_grad_()
+    momentum_attention(**given, causal=False).square().sum().backward()
+    gradient = given[which].grad
+    assert gradient is not None
+    assert gradient.any()
+    assert not calls
+
+
+def test_rows_that_overlap_are_read_as_they_are(calls: list[Tensor]) -> None:
+    q, k = torch.randn(1, 2, 20).unfold(-1, 16, 1), torch.randn(1, 2, 9, 16)
+    assert_same(*both(q, k, k))
+    assert_same(*both(q.contiguous(), k.expand(3, 2, 9, 16)[:1], k.flip(-1)))
+    assert len(calls) == 2
+
+
+def test_transforms_and_traces_leave_nothing_behind(calls: list[Tensor]) -> None:
+    x = torch.randn(1, 2, 20, 4)
+
+    def loss(x: Tensor) -> Tensor:
+        return momentum_attention(x, x, x, beta=0.4321, causal=False).square().sum()
+
+    by_func = torch.func.grad(loss)(x)
+    assert not calls
+    assert_same(*both(x, x, x, 0.4321))  # with what was kept, if anything was
+    leaf = x.clone().requires_grad_()
+    torch.testing.assert_close(by_func, torch.autograd.grad(loss(leaf), leaf)[0])
+
+
+@pytest.mark.filterwarnings("ignore")  # tracing is old, and warns of every shape that is looked at
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_trace_can_be_used_with_other_numbers(causal: bool) -> None:
+    q, k, v, other = (torch.randn(1, 2, 20, 8) for _ in range(4))
+    with torch.no_grad():
+        traced = torch.jit.trace(lambda q: linear_attention(q, k, v, causal=causal), q, check_trace=False)
+        torch.testing.assert_close(traced(other), linear_attention(other, k, v, causal=causal))
+
+
+def test_inference_mode_is_no_different(calls: list[Tensor]) -> None:
+    q, k, v = tensors(SHAPES[1], torch.float32)
+    with torch.inference_mode():
+        found = momentum_attention(q, k, v, beta=0.6, gamma=0.7, causal=False)
+    assert torch.equal(found, both(q, k, v)[0])
+    assert len(calls) == 2
 
 
 def test_another_backend_is_pytorch(calls: list[Tensor]) -> None:
@@ -124,7 +174,7 @@ def test_what_does_not_exist_is_never_looked_at() -> None:
     assert y[0, :, :5].all()
 
 
-def test_the_number_of_threads_changes_no_bit() -> None:
+def test_the_number_of_threads_changes_no_bit_of_the_native_form() -> None:
     q, k, v = tensors((3, 4, 200, 150, 24, 24), torch.float32)
     before, found = torch.get_num_threads(), []
     try:

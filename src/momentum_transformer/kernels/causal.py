@@ -97,21 +97,22 @@ def run(which: str, problem: Problem | Step, dtype: torch.dtype) -> None:
         raise MemoryError("the native kernels found no memory for their scratch")
 
 
-def _empty(like: Tensor, rows: Tensor | None) -> Tensor:
+def empty_rows(like: Tensor, rows: Tensor | None) -> Tensor:
     """In the layout of `like`; rows that do not exist are never written, so they are zero from the start."""
     made = torch.empty_like(like) if rows is None else torch.zeros_like(like)
     return made if made.stride(-1) == 1 or made.shape[-1] == 1 else made.contiguous()
 
 
 def _causal_outputs(
-    q: Tensor, v: Tensor, pair: Tensor, rows: Tensor | None, lanes: int, return_state: bool
+    q: Tensor, v: Tensor, pair: Tensor, rows: Tensor | None, lanes: int, return_state: bool, keep: bool = True
 ) -> tuple[Tensor, ...]:
     (b, h, n, d), e = q.shape, v.shape[-1]
     parts = segments(n, segment_of(pair.shape[-1]))
-    prefix = pair.new_empty((b, h, parts, lanes * d * e + d) if parts > 1 else (0,))
+    connected = keep or b * h < torch.get_num_threads()  # several threads a sequence meet in the states between parts
+    prefix = pair.new_empty((b, h, parts, lanes * d * e + d) if parts > 1 and connected else (0,))
     s_after = pair.new_empty((b, h, lanes, d, e) if return_state else (0,))
     z_after = pair.new_empty((b, h, d) if return_state else (0,))
-    return _empty(v, rows), pair.new_empty(b, h, n), prefix, s_after, z_after
+    return empty_rows(v, rows), pair.new_empty((b, h, n) if keep else (0,)), prefix, s_after, z_after
 
 
 def forward(
@@ -132,13 +133,15 @@ def forward(
     normalize: bool,
     eps: float,
     return_state: bool,
+    keep: bool = True,
 ) -> tuple[Tensor, ...]:
+    """`momentum::causal`; without `keep`, what only the backward pass reads is neither written nor there."""
     q, k, v = aligned(q), aligned(k), aligned(v)
     tables = (pair, near, fade, carry, scale)
     problem = _problem(q, k, v, tables, rows, count, lanes=lanes, elu=elu, normalize=normalize, eps=eps)
-    outputs = _causal_outputs(q, v, pair, rows, lanes, return_state)
+    outputs = _causal_outputs(q, v, pair, rows, lanes, return_state, keep)
     y, denominator, prefix, s_after, z_after = outputs
-    problem.y, problem.denominator = Rows.of(y), denominator.data_ptr()
+    problem.y, problem.denominator = Rows.of(y), denominator.data_ptr() if keep else None
     problem.prefix = prefix.data_ptr() if prefix.numel() else None
     if s is not None and z is not None:
         s, z = s.contiguous(), z.contiguous()
@@ -160,7 +163,7 @@ def _backward_outputs(
     (b, h, _, d), e = q.shape, v.shape[-1]
     d_tables = pair.new_zeros((b, h, 3, pair.shape[-1] + 1) if learned else (0,), dtype=torch.float64)
     ds = pair.new_empty((b, h, lanes, d, e) if has_state else (0,))
-    return *(_empty(x, rows) for x in (q, k, v)), ds, pair.new_empty((b, h, d) if has_state else (0,)), d_tables
+    return *(empty_rows(x, rows) for x in (q, k, v)), ds, pair.new_empty((b, h, d) if has_state else (0,)), d_tables
 
 
 def backward(

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .causal import DTYPES, aligned, run
+from .causal import DTYPES, aligned, empty_rows, run
 from .library import Problem, Rows, pointer
 
 CHUNK = 32
@@ -28,9 +28,7 @@ def forward(
     (b, h, n, d), (m, e) = q.shape, v.shape[2:]
     q, k, v = aligned(q), aligned(k), aligned(v)
     key_mask, query_mask = (None if mask is None else mask.contiguous() for mask in (key_mask, query_mask))
-    y = torch.empty_like(q) if d == e else q.new_empty(b, h, n, e)  # in the layout of q, if it may
-    if query_mask is not None:
-        y.zero_()
+    y = empty_rows(q if d == e else q.new_empty(b, h, n, e), query_mask)
     problem = Problem(b=b, h=h, n=n, d=d, e=e, chunk=CHUNK, segment=CHUNK, lanes=1, elu=elu, normalize=normalize)
     problem.eps, problem.threads, problem.dtype = eps, torch.get_num_threads(), DTYPES.index(q.dtype)
     problem.q, problem.k, problem.v, problem.y = Rows.of(q), Rows.of(k), Rows.of(v), Rows.of(y)

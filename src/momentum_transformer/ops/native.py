@@ -70,7 +70,7 @@ def attend_native(
     elif _needs_gradients(recurrence, q, k, v, state):
         output = _Causal.apply(*tensors, others)
     else:
-        output = causal.forward(*tensors, *others)
+        output = causal.forward(*tensors, *others, False)  # nothing is kept for a backward pass
     y, _, _, s_after, z_after = output
     return y, recurrence.unpack(s_after, z_after) if return_state else None
 
@@ -89,11 +89,10 @@ def attend_unordered(
     wide: torch.dtype,
 ) -> Tensor | None:
     """Attention without causal order, where nobody asks for gradients; None where PyTorch serves it as well."""
+    if not eager(q, k, v) or _needs_gradients(recurrence, q, k, v, None):
+        return None
     sequences, tokens = q.shape[0] * q.shape[1], q.shape[2] + k.shape[2]
-    idle = (
-        2 * sequences < torch.get_num_threads() and tokens > SHORT
-    )  # a thread works on a sequence, and does twice as much
-    if idle or not eager(q, k, v) or _needs_gradients(recurrence, q, k, v, None):
+    if 2 * sequences < torch.get_num_threads() and tokens > SHORT:  # a sequence has one thread, worth two of PyTorch's
         return None
     if native_refusal(q, v, key_mask=None, query_mask=None) is not None:
         return None
