@@ -70,7 +70,8 @@ def attend_native(
     elif _needs_gradients(recurrence, q, k, v, state):
         output = _Causal.apply(*tensors, others)
     else:
-        output = causal.forward(*tensors, *others, False)  # nothing is kept for a backward pass
+        nothing_kept: tuple[Any, ...] = (*tensors, *others, False)
+        output = causal.forward(*nothing_kept)
     y, _, _, s_after, z_after = output
     return y, recurrence.unpack(s_after, z_after) if return_state else None
 
