@@ -29,19 +29,29 @@ COMPUTES: tuple[Computes, ...] = ("linear", "momentum")
 
 
 def multiplications(shape: Shape, computes: str, direction: str) -> float:
-    """Floating-point operations of the chunked form's matrix products, without any that a tile makes in vain.
+    """Floating-point operations of the kernels' matrix products, in tiles of 8 queries by vectors of 16 keys.
 
-    A token meets the state 2 times forward (4de) and 5 times backward (10de), and a pair of tokens that see each other
-    inside a chunk, or within the window before it, 2 times forward and 5 times backward.
-    With m, the state counts twice.
+    A token meets the state 2 times forward (4de) and 5 times backward (10de). It meets the keys that its tile scores,
+    in its chunk and in the window before it, once forward and 2 times backward; and those that its tile sees, once and
+    3 times. With m, the state counts twice.
     """
     tables, lanes = linear_tables(shape.n, None, torch.float32), 1
     if computes == "momentum":
         tables, lanes = constant_tables(BETA, 1.0, shape.n, None, torch.float32, carries_state=False)
     chunk, window = min(shape.n, tables.pair.shape[-1]), tables.near.shape[-1]
-    pairs = ((chunk + 1) + window * (window + 1) / chunk) / 2
-    state, pair = (4, 4) if direction == "forward" else (14, 14)
-    return shape.b * shape.h * shape.n * (lanes * state * shape.d**2 + pair * shape.d * pairs)
+    scored, seen = _keys_of_tiles(chunk, window)
+    state, score, see = (4, 2, 2) if direction == "forward" else (14, 6, 8)
+    return shape.b * shape.h * shape.n * (lanes * state * shape.d**2 + shape.d * (score * scored + see * seen))
+
+
+def _keys_of_tiles(chunk: int, window: int) -> tuple[float, float]:
+    """How many keys a tile of queries scores, and how many of them it sees, on average over the chunk."""
+    tiles = range(0, chunk, 8)
+    seen = [first + 8 + max(0, window - first) for first in tiles]
+    before = -(-window // 16) * 16
+    starts = [(first + before - window) // 16 * 16 if first < window else before for first in tiles]
+    scored = [before + -(-(first + 8) // 16) * 16 - start for first, start in zip(tiles, starts, strict=True)]
+    return sum(scored) / len(tiles), sum(seen) / len(tiles)
 
 
 def bytes_moved(shape: Shape, direction: str) -> int:
