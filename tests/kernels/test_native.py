@@ -372,15 +372,17 @@ def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     }
     tests = [
         "-k",
-        "layout or native_equals_chunked or threads or one_token or state or masks or decoding or exist",
+        "layout or native_equals_chunked or threads or one_token or state or masks or decoding or exist"
+        " or pytorch_form or options or overlap or nothing_in",
         "-m",
         "not slow",
         "-p",
         "no:xdist",
     ]
-    decoding = Path(__file__).parents[1] / "generation" / "test_decoder.py"
+    here = Path(__file__)
+    files = [here, here.with_name("test_unordered.py"), here.parents[1] / "generation" / "test_decoder.py"]
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, str(decoding), *tests],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, files), *tests],
         env=watched,
         capture_output=True,
         text=True,

@@ -9,7 +9,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from .library import Missing, Problem, Rows, Step, native, pointer
+from .library import Missing, Problem, Rows, Step, aligned, empty_rows, native, pointer
 
 # One segment is what a thread does at a time where there are fewer heads than threads. It decides the order of
 # summation, so it never depends on the number of threads.
@@ -41,11 +41,6 @@ def segments(n: int, segment: int) -> int:
 def segment_of(chunk: int) -> int:
     """A whole number of chunks."""
     return max(1, SEGMENT // chunk) * chunk
-
-
-def aligned(x: Tensor) -> Tensor:
-    """With a contiguous last axis, which is all that the kernels ask for."""
-    return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
 
 
 def _check(
@@ -95,12 +90,6 @@ def run(which: str, problem: Problem | Step, dtype: torch.dtype) -> None:
         raise RuntimeError(f"the native kernels are {found.reason}")
     if getattr(found.of(dtype), which)(ctypes.byref(problem)):
         raise MemoryError("the native kernels found no memory for their scratch")
-
-
-def empty_rows(like: Tensor, rows: Tensor | None) -> Tensor:
-    """In the layout of `like`; rows that do not exist are never written, so they are zero from the start."""
-    made = torch.empty_like(like) if rows is None else torch.zeros_like(like)
-    return made if made.stride(-1) == 1 or made.shape[-1] == 1 else made.contiguous()
 
 
 def _causal_outputs(

@@ -161,3 +161,14 @@ def native() -> Native | Missing:
 
 def pointer(x: Tensor | None) -> int | None:
     return None if x is None else x.data_ptr()
+
+
+def aligned(x: Tensor) -> Tensor:
+    """With a contiguous last axis, which is all that the kernels ask for."""
+    return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+
+
+def empty_rows(like: Tensor, rows: Tensor | None) -> Tensor:
+    """In the layout of `like`; rows that do not exist are never written, so they are zero from the start."""
+    made = torch.empty_like(like) if rows is None else torch.zeros_like(like)
+    return made if made.stride(-1) == 1 or made.shape[-1] == 1 else made.contiguous()

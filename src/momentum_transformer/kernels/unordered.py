@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from .causal import DTYPES, aligned, empty_rows, run
-from .library import Problem, Rows, pointer
+from .causal import DTYPES, run
+from .library import Problem, Rows, aligned, empty_rows, pointer
 
 CHUNK = 32
 
