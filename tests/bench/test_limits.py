@@ -28,7 +28,7 @@ def test_bytes_are_those_of_the_tensors() -> None:
 def test_tables_hold_the_bounds_against_what_was_measured() -> None:
     bounds = bounds_table(record())
     assert bounds.columns[2:7] == ("products", "bytes", "both", "measured", "targets ask")
-    assert bounds.columns[7:] == ("products ÷ linear's", "least ÷ linear", "÷ linear")
+    assert bounds.columns[7:] == ("products ÷ linear's", "linear + its products ÷ linear", "÷ linear")
     # 65,536 tokens: 6,912 operations each at 100 GFLOP/s, 4 tensors of 8.4 MB at 10 GB/s, a sixth of 7 ms
     assert bounds.rows[0] == (
         "(64, 8, 128, 32)",

@@ -79,7 +79,7 @@ def test_skipped_calls_say_why() -> None:
     skipped = copy.deepcopy(RECORD)
     for block in skipped["shapes"]:
         block["rows"][2] = {"name": "SDPA", "computes": "softmax", "skipped": "≈ 45 s"}
-    assert "skipped: ≈ 45 s" in tables.shape_table(skipped, SHAPES[0]).rows[2]
+    assert "skip: ≈ 45 s" in tables.shape_table(skipped, SHAPES[0]).rows[2]
 
 
 def test_terminal_tables_fit_eighty_columns_and_show_every_cell() -> None:

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from momentum_transformer import linear_attention, momentum_attention
 from momentum_transformer.kernels import unordered
-from momentum_transformer.kernels.build import VARIANTS
 from momentum_transformer.kernels.library import Missing, native
 
 pytestmark = pytest.mark.skipif(isinstance(native(), Missing), reason=f"native kernels: {native()}")
@@ -90,19 +89,11 @@ def test_it_knows_the_options(options: dict[str, Any], calls: list[Tensor]) -> N
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_instruction_set_gives_the_same(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MOMENTUM_ISA", variant)
-    native.cache_clear()
-    try:
-        found = native()
-        if isinstance(found, Missing):
-            pytest.skip(found.reason)
-        for dtype in TOLERANCE:
-            for shape in (SHAPES[0], SHAPES[-1]):
-                assert_same(*both(*tensors(shape, dtype)))
-    finally:
-        native.cache_clear()
+@pytest.mark.usefixtures("instruction_set")
+def test_every_instruction_set_gives_the_same() -> None:
+    for dtype in TOLERANCE:
+        for shape in (SHAPES[0], SHAPES[-1]):
+            assert_same(*both(*tensors(shape, dtype)))
 
 
 @pytest.mark.parametrize("which", ["q", "k", "v", "beta", "gamma"])

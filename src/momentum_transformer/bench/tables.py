@@ -162,7 +162,7 @@ def _where(record: Record) -> str:
 
 def _milliseconds(row: Mapping[str, Any], *, median: bool = True) -> str:
     if "best" not in row:
-        return f"skipped: {row['skipped']}" if median else f"({row['skipped']})"
+        return f"skip: {row['skipped']}" if median else f"({row['skipped']})"
     numbers = [row[name] * 1e3 for name in (("best", "median") if median else ("best",))]
     digits = [0 if number >= 100 else 1 if number >= 10 else 2 if number >= 1 else 3 for number in numbers]
     texts = [f"{number:,.{places}f}" for number, places in zip(numbers, digits, strict=True)]

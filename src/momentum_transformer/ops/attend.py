@@ -4,7 +4,7 @@ from typing import Any, get_args
 
 import torch
 
-from .bidirectional import bidirectional
+from .bidirectional import bidirectional, key_weights
 from .checks import check_choice, check_mask, check_state, check_state_shapes
 from .feature_maps import FeatureMap, elu_plus_one
 from .native import attend_native, attend_unordered, native_refusal
@@ -141,7 +141,9 @@ def attend(
             if feature_map is not None:
                 q, k = feature_map(q), feature_map(k)
                 k = k if nothing else _existing(k, key_mask)
-            numerator, denominator = bidirectional(q, k, v, recurrence.key_weights(k.shape[2], mask, wide))
+            by_age = recurrence.by_age(k.shape[2], wide)
+            weight = None if by_age is None else key_weights(by_age, mask=mask)[..., None]
+            numerator, denominator = bidirectional(q, k, v, weight)
         if normalize:
             if query_mask is not None:  # no division by zero where there is no query
                 denominator = torch.where(query_mask[:, None, :], denominator, 1)

@@ -6,6 +6,7 @@ from typing import Literal, get_args, overload
 import torch
 
 from .attend import attend
+from .bidirectional import key_weights
 from .checks import check_choice, check_number, check_qkv, coefficient
 from .feature_maps import FeatureMap, elu_plus_one
 from .kept import kept
@@ -111,7 +112,7 @@ def momentum_attention(
                 'weighting="terminal" weighs keys by the end of the sequence, so it has no state; use "relative"'
             )
         recurrence = Linear()
-        key_weight = momentum.key_weights(k.shape[2], None, torch.promote_types(k.dtype, torch.float32))
+        key_weight = key_weights(momentum.by_age(k.shape[2], torch.promote_types(k.dtype, torch.float32)))[..., None]
     y, after = attend(
         recurrence,
         q,

@@ -70,8 +70,7 @@ def attend_native(
     elif _needs_gradients(recurrence, q, k, v, state):
         output = _Causal.apply(*tensors, others)
     else:
-        nothing_kept: tuple[Any, ...] = (*tensors, *others, False)
-        output = causal.forward(*nothing_kept)
+        output = causal.forward(*tensors, *others, keep=False)  # type: ignore[misc]  # none of them is `keep`
     y, _, _, s_after, z_after = output
     return y, recurrence.unpack(s_after, z_after) if return_state else None
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 
-from .bidirectional import key_weights, weights_by_age
+from .bidirectional import weights_by_age
 from .chunked import ChunkWeights, chunked_scan, linear_weights, momentum_weights
 from .feature_maps import FeatureMap, elu_plus_one
 from .kept import kept
@@ -52,8 +52,6 @@ class Recurrence(Protocol):
 
     def state_after(self, length: Tensor, k: Tensor, v: Tensor, state: Any) -> Any: ...
 
-    def key_weights(self, length: int, mask: Tensor | None, dtype: torch.dtype) -> Tensor | None: ...
-
     def by_age(self, length: int, dtype: torch.dtype) -> Tensor | None: ...
 
     def native_tables(
@@ -93,15 +91,13 @@ class Momentum(NamedTuple):
         return momentum_state_after(length, k, v, state, beta=self.beta, gamma=self.gamma)
 
     def by_age(self, length: int, dtype: torch.dtype) -> Tensor:
+        """The weights of keys without causal order (`weights_by_age`)."""
         if self.constant is None or length > KEPT_LENGTH:
             return self._by_age(length, dtype)[0]
         return kept((*self.constant, length, dtype, self.beta.device), partial(self._by_age, length, dtype))[0]
 
     def _by_age(self, length: int, dtype: torch.dtype) -> tuple[Tensor]:
         return (weights_by_age(self.beta, self.gamma, length).to(dtype).contiguous(),)
-
-    def key_weights(self, length: int, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
-        return key_weights(self.by_age(length, dtype), mask=mask)[..., None]
 
     def native_tables(
         self, n: int, chunk_size: int | None, dtype: torch.dtype, *, carries_state: bool
@@ -141,9 +137,6 @@ class Linear:
         return linear_state_after(length, k, v, state)
 
     def by_age(self, length: int, dtype: torch.dtype) -> None:
-        return None
-
-    def key_weights(self, length: int, mask: Tensor | None, dtype: torch.dtype) -> None:
         return None
 
     def native_tables(

@@ -5,27 +5,32 @@ the host, that takes a good part of a training step, and more than attention its
 """
 
 import ctypes
+from typing import Any
 
 SETTINGS = {"M_MMAP_MAX": (-4, 0), "M_TRIM_THRESHOLD": (-1, -1), "M_TOP_PAD": (-2, 1 << 28)}  # of malloc.h
 _kept = False
 
 
 def keep_freed_memory() -> None:
-    """From now on, in this process, where the allocator is one that listens."""
+    """From now on, in this process, where the allocator is glibc's."""
     global _kept
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # not glibc
-        return
-    _kept = all(mallopt(parameter, value) for parameter, value in SETTINGS.values())
+    mallopt = _glibc("mallopt")
+    _kept = mallopt is not None and all(mallopt(parameter, value) for parameter, value in SETTINGS.values())
 
 
 def give_back() -> None:
     """What is free now goes back to the system, where the allocator is glibc's."""
+    trim = _glibc("malloc_trim")
+    if trim is not None:
+        trim(0)
+
+
+def _glibc(name: str) -> Any:
+    """A function of glibc; None where there is another C library."""
     try:
-        ctypes.CDLL(None).malloc_trim(0)
+        return getattr(ctypes.CDLL(None), name)
     except (AttributeError, OSError, TypeError):
-        return
+        return None
 
 
 def allocator() -> str:

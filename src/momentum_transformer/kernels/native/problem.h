@@ -1,4 +1,4 @@
-// What Python hands over: one causal attention, forward or backward. Mirrored by `Problem` in native.py.
+// What Python hands over: one causal attention, forward or backward. Mirrored by `Problem` in library.py.
 #pragma once
 #include <cstdint>
 

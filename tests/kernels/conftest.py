@@ -1,0 +1,21 @@
+"""The kernels in one instruction set after the other."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from momentum_transformer.kernels.build import VARIANTS
+from momentum_transformer.kernels.library import Missing, native
+
+
+@pytest.fixture(params=VARIANTS)
+def instruction_set(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Every one that this processor has."""
+    monkeypatch.setenv("MOMENTUM_ISA", request.param)
+    native.cache_clear()
+    found = native()
+    if isinstance(found, Missing):
+        native.cache_clear()
+        pytest.skip(found.reason)
+    yield found.variant
+    native.cache_clear()
