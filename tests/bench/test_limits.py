@@ -3,20 +3,23 @@
 import pytest
 import torch
 
-from momentum_transformer.bench.limits import bounds_table, bytes_moved, measure_limits, multiplications, threads_table
+from momentum_transformer.bench.limits import bounds_table, bytes_moved, measure_limits, operations, threads_table
 from momentum_transformer.bench.shapes import Shape
 from momentum_transformer.bench.timing import Budget
 from momentum_transformer.ops.native import status
 from tests.bench.records import record
 
 
-def test_products_are_those_of_the_state_and_of_the_pairs_that_see_each_other() -> None:
-    token = Shape(1, 1, 64, 32)
-    scored, seen = (16 + 16 + 32 + 32) / 4, (8 + 16 + 24 + 32) / 4  # keys of the four tiles of a chunk of 32
-    assert multiplications(token, "linear", "forward") / 64 == 4 * 32 * 32 + 2 * 32 * (scored + seen)
-    assert multiplications(token, "linear", "forward+backward") / 64 == 14 * 32 * 32 + 32 * (6 * scored + 8 * seen)
-    # at β = 0.6 the window is as long as the chunk: every tile sees 40 keys, in three vectors
-    assert multiplications(token, "momentum", "forward") / 64 == 4 * 32 * 32 + 2 * 32 * (48 + 40)
+def test_operations_are_those_of_the_recurrence() -> None:
+    shape, long = Shape(2, 3, 64, 32), Shape(1, 1, 2048, 32)
+    tokens = 2 * 3 * 64
+    assert operations(shape, "linear", "forward") == tokens * 2 * 2 * 32 * 32  # added to s, read from it
+    assert operations(shape, "momentum", "forward") == tokens * 2 * 3 * 32 * 32  # to m, from m to s, from s
+    for computes in ("linear", "momentum"):
+        forward = operations(shape, computes, "forward")
+        assert operations(shape, computes, "forward+backward") == 4 * forward
+    assert operations(long, "linear", "forward") == 2048 * 2 * 3 * 32 * 32
+    assert operations(long, "momentum", "forward+backward") == 2048 * 2 * 14 * 32 * 32
 
 
 def test_bytes_are_those_of_the_tensors() -> None:
@@ -27,21 +30,21 @@ def test_bytes_are_those_of_the_tensors() -> None:
 
 def test_tables_hold_the_bounds_against_what_was_measured() -> None:
     bounds = bounds_table(record())
-    assert bounds.columns[2:7] == ("products", "bytes", "both", "measured", "targets ask")
-    assert bounds.columns[7:] == ("products ÷ linear's", "linear + its products ÷ linear", "÷ linear")
-    # 65,536 tokens: 6,912 operations each at 100 GFLOP/s, 4 tensors of 8.4 MB at 10 GB/s, a sixth of 7 ms
+    assert bounds.columns[2:7] == ("operations", "bytes", "both", "measured", "targets ask")
+    assert bounds.columns[7:] == ("operations ÷ linear's", "linear + its operations ÷ linear", "÷ linear")
+    # 65,536 tokens: 4,096 operations each at 100 GFLOP/s, 4 tensors of 8.4 MB at 10 GB/s, a sixth of 7 ms
     assert bounds.rows[0] == (
         "(64, 8, 128, 32)",
         "linear, forward",
-        "4.53",
+        "2.68",
         "3.36",
-        "7.89",
+        "6.04",
         "1.25",
         "1.17",
         *3 * ("1.00",),
     )
-    # 45 % of the GEMM rate would be 11.9 ms, 1.15 times linear is less; 2,816 operations more would take 1.85 ms
-    assert bounds.rows[1][-4:] == ("1.44", "1.41", "2.48", "1.00")
+    # 45 % of the GEMM rate would be 11.9 ms, 1.15 times linear is less; 2,048 operations more would take 1.34 ms
+    assert bounds.rows[1][-4:] == ("1.44", "1.50", "2.07", "1.00")
     assert threads_table(record()).rows[0] == ("(64, 8, 128, 32)", "50", "8.0", "2.00", "1.25", *4 * ("1.60",))
 
 

@@ -1,10 +1,10 @@
-"""What bounds the native kernels: the products they make, the bytes they move, what a thread more brings.
+"""What bounds the native kernels: their operations on the state, the bytes they move, what a thread more brings.
 
     python -m momentum_transformer.bench.limits results/limits.json 2
 
 Measured with one thread and with all (here 2) in the same rounds: a matrix product, c = a + b on tensors of the shape,
-and the kernels; with all, also fast-transformers where it is installed. Products at the rate of the matrix product and
-bytes at the rate of the sum are the least that a call can take, one after the other where nothing overlaps.
+and the kernels; with all, also fast-transformers where it is installed. Operations at the rate of the matrix product,
+and bytes at that of the sum, are the least that a call can take, one after the other where nothing overlaps.
 """
 
 import sys
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..ops.native_tables import constant_tables, linear_tables
+from ..ops.native import sums_by_segment
 from ..report.tables import Table
 from ..training.allocator import keep_freed_memory
 from ..training.run_directory import provenance
@@ -28,30 +28,16 @@ PEER = "fast-transformers"
 COMPUTES: tuple[Computes, ...] = ("linear", "momentum")
 
 
-def multiplications(shape: Shape, computes: str, direction: str) -> float:
-    """Floating-point operations of the kernels' matrix products, in tiles of 8 queries by vectors of 16 keys.
+def operations(shape: Shape, computes: str, direction: str) -> float:
+    """Floating-point operations of the kernels on the state: two for each multiply-add, and for what takes its place.
 
-    A token meets the state 2 times forward (4de) and 5 times backward (10de). It meets the keys that its tile scores,
-    in its chunk and in the window before it, once forward and 2 times backward; and those that its tile sees, once and
-    3 times. With m, the state counts twice.
+    A token is added to every element of the state, and reads it; momentum also adds m to s. Backward does the same
+    three times over, for dq, dk and dv. Long sequences add up s from its value before the segment, once each way.
     """
-    tables, lanes = linear_tables(shape.n, None, torch.float32), 1
-    if computes == "momentum":
-        tables, lanes = constant_tables(BETA, 1.0, shape.n, None, torch.float32, carries_state=False)
-    chunk, window = min(shape.n, tables.pair.shape[-1]), tables.near.shape[-1]
-    scored, seen = _keys_of_tiles(chunk, window)
-    state, score, see = (4, 2, 2) if direction == "forward" else (14, 6, 8)
-    return shape.b * shape.h * shape.n * (lanes * state * shape.d**2 + shape.d * (score * scored + see * seen))
-
-
-def _keys_of_tiles(chunk: int, window: int) -> tuple[float, float]:
-    """How many keys a tile of queries scores, and how many of them it sees, on average over the chunk."""
-    tiles = range(0, chunk, 8)
-    seen = [first + 8 + max(0, window - first) for first in tiles]
-    before = -(-window // 16) * 16
-    starts = [(first + before - window) // 16 * 16 if first < window else before for first in tiles]
-    scored = [before + -(-(first + 8) // 16) * 16 - start for first, start in zip(tiles, starts, strict=True)]
-    return sum(scored) / len(tiles), sum(seen) / len(tiles)
+    walk = (2 if computes == "linear" else 3) * shape.d**2
+    base = shape.d**2 if sums_by_segment(shape.n) else 0
+    per_token = walk + base if direction == "forward" else 4 * walk + 2 * base
+    return shape.b * shape.h * shape.n * 2 * per_token
 
 
 def bytes_moved(shape: Shape, direction: str) -> int:
@@ -110,18 +96,18 @@ def bounds_table(record: Record) -> Table:
         shape, rates = Shape(*limit["shape"]), limit["by_threads"][-1]
         for direction in DIRECTIONS:
             for computes in COMPUTES:
-                flops = multiplications(shape, computes, direction)
-                products, moved = flops / rates["gemm_flops"], bytes_moved(shape, direction) / rates["triad_bytes"]
+                flops = operations(shape, computes, direction)
+                busy, moved = flops / rates["gemm_flops"], bytes_moved(shape, direction) / rates["triad_bytes"]
                 asked = _asked(shape, computes, direction, rates)
                 measured = rates["seconds"][f"{computes} {direction}"]
-                cells = (f"{1e3 * x:.2f}" for x in (products, moved, products + moved, measured))
-                fewer, linear = multiplications(shape, "linear", direction), rates["seconds"][f"linear {direction}"]
+                cells = (f"{1e3 * x:.2f}" for x in (busy, moved, busy + moved, measured))
+                fewer, linear = operations(shape, "linear", direction), rates["seconds"][f"linear {direction}"]
                 more = 1 + (flops - fewer) / rates["gemm_flops"] / linear
                 ratios = (f"{flops / fewer:.2f}", f"{more:.2f}", f"{measured / linear:.2f}")
                 rows.append((str(shape), f"{computes}, {direction}", *cells, _milliseconds(asked), *ratios))
-    ratios = ("products ÷ linear's", "linear + its products ÷ linear", "÷ linear")
-    columns = ("(b, h, n, d)", "native", "products", "bytes", "both", "measured", "targets ask", *ratios)
-    title = "What bounds the kernels: ms of their matrix products at the GEMM rate, of their bytes at the triad's rate"
+    ratios = ("operations ÷ linear's", "linear + its operations ÷ linear", "÷ linear")
+    columns = ("(b, h, n, d)", "native", "operations", "bytes", "both", "measured", "targets ask", *ratios)
+    title = "What bounds the kernels: ms of their operations at the GEMM rate, of their bytes at the triad's rate"
     return Table(title, columns, tuple(rows))
 
 

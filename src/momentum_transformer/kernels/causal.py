@@ -1,32 +1,32 @@
 """The native kernels as PyTorch operators: `momentum::causal`, its backward pass, and `momentum::step`.
 
-Autograd and the tables of weights belong to `ops.native`. q, k, v are (b, h, n, d) on the CPU, in one of DTYPES; a
-state is (b, h, lanes, d, e) and (b, h, d), tables have one row, or one a head: both float32, or float64 like q.
+Autograd belongs to `ops.native`. q, k, v are (b, h, n, d) on the CPU, in one of DTYPES; a state is (b, h, lanes, d, e)
+and (b, h, d), float32, or float64 like q. β and γ are float64, (1,) or (h,); without them attention is linear.
 """
 
 import ctypes
+import os
 
 import torch
 from torch import Tensor
 
 from .library import Missing, Problem, Rows, Step, aligned, empty_rows, native, pointer
 
-# One segment is what a thread does at a time where there are fewer heads than threads. It decides the order of
-# summation, so it never depends on the number of threads.
+# The states between segments are all that the backward pass needs, and where several threads meet in one sequence.
 SEGMENT = 256
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)  # in the order of native/problem.h
 
-_TABLES = "Tensor pair, Tensor near, Tensor fade, Tensor carry, Tensor scale, Tensor? rows, Tensor? count"
-_OPTIONS = "int lanes, bool elu, bool normalize, float eps"
+_COEFFICIENTS = "Tensor? beta, Tensor? gamma, Tensor? rows, Tensor? count"
+_OPTIONS = "bool elu, bool normalize, float eps"
 _library = torch.library.Library("momentum", "DEF")
 _library.define(
-    f"causal(Tensor q, Tensor k, Tensor v, Tensor? s, Tensor? z, {_TABLES}, {_OPTIONS}, bool return_state) -> "
+    f"causal(Tensor q, Tensor k, Tensor v, Tensor? s, Tensor? z, {_COEFFICIENTS}, {_OPTIONS}, bool return_state) -> "
     "(Tensor y, Tensor denominator, Tensor prefix, Tensor s_after, Tensor z_after)"
 )
 _library.define(
     "causal_backward(Tensor dy, Tensor? ds_after, Tensor? dz_after, Tensor q, Tensor k, Tensor v, Tensor? s, "
-    f"Tensor? z, Tensor y, Tensor denominator, Tensor prefix, {_TABLES}, {_OPTIONS}, bool learned) -> "
-    "(Tensor dq, Tensor dk, Tensor dv, Tensor ds, Tensor dz, Tensor d_tables)"
+    f"Tensor? z, Tensor y, Tensor denominator, Tensor prefix, {_COEFFICIENTS}, {_OPTIONS}, bool learned) -> "
+    "(Tensor dq, Tensor dk, Tensor dv, Tensor ds, Tensor dz, Tensor d_coefficients)"
 )
 _library.define(
     "step(Tensor q, Tensor k, Tensor v, Tensor? m, Tensor s, Tensor z, Tensor? beta, Tensor? gamma, "
@@ -34,52 +34,63 @@ _library.define(
 )
 
 
-def segments(n: int, segment: int) -> int:
-    return (n + segment - 1) // segment
+def _wide(q: Tensor) -> torch.dtype:
+    return torch.float64 if q.dtype == torch.float64 else torch.float32
 
 
-def segment_of(chunk: int) -> int:
-    """A whole number of chunks."""
-    return max(1, SEGMENT // chunk) * chunk
+def _segments(n: int) -> int:
+    return (n + SEGMENT - 1) // SEGMENT
+
+
+def _divides(b: int, h: int) -> bool:
+    """Whether threads share a sequence: it changes the order of summation, so their number has no say in it."""
+    return b * h < (os.cpu_count() or 1)
 
 
 def _check(
-    q: Tensor, k: Tensor, v: Tensor, tables: tuple[Tensor, ...], rows: Tensor | None, count: Tensor | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor | None,
+    gamma: Tensor | None,
+    rows: Tensor | None,
+    count: Tensor | None,
 ) -> None:
     """The kernels see addresses only, so what they rely on is checked here."""
-    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
-    if not q.dtype == k.dtype == v.dtype or any(table.dtype != wide for table in tables):
-        raise ValueError(f"q, k, v must have one dtype and tables {wide}, not {q.dtype}, {k.dtype}, {v.dtype}")
+    if not q.dtype == k.dtype == v.dtype:
+        raise ValueError(f"q, k, v must have one dtype, not {q.dtype}, {k.dtype}, {v.dtype}")
     if q.shape != k.shape or q.shape[:3] != v.shape[:3]:
         raise ValueError(f"q, k, v do not fit: {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}")
-    if not all(x is None or x.is_contiguous() for x in (*tables, rows, count)):
-        raise ValueError("tables, rows and count must be contiguous")
+    if (beta is None) != (gamma is None):
+        raise ValueError("beta and gamma come together")
+    for x in (beta, gamma):
+        if x is not None and (x.dtype != torch.float64 or x.shape not in ((1,), q.shape[1:2])):
+            raise ValueError(f"beta and gamma must be float64, one or one a head, not {x.dtype} {tuple(x.shape)}")
+    if not all(x is None or x.is_contiguous() for x in (beta, gamma, rows, count)):
+        raise ValueError("beta, gamma, rows and count must be contiguous")
 
 
 def _problem(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    tables: tuple[Tensor, ...],
+    beta: Tensor | None,
+    gamma: Tensor | None,
     rows: Tensor | None,
     count: Tensor | None,
     *,
-    lanes: int,
     elu: bool,
     normalize: bool,
     eps: float,
 ) -> Problem:
     (b, h, n, d), e = q.shape, v.shape[-1]
-    _check(q, k, v, tables, rows, count)
-    pair, near, fade, carry, scale = tables
-    chunk = pair.shape[-1]
-    problem = Problem(b=b, h=h, n=n, d=d, e=e, chunk=chunk, window=near.shape[-1], segment=segment_of(chunk))
-    problem.lanes, problem.table_heads = lanes, pair.shape[0]
-    problem.elu, problem.normalize, problem.eps = elu, normalize, eps
+    _check(q, k, v, beta, gamma, rows, count)
+    problem = Problem(b=b, h=h, n=n, d=d, e=e, segment=SEGMENT, elu=elu, normalize=normalize, eps=eps)
+    problem.divide = _divides(b, h) and n > SEGMENT
     problem.threads, problem.dtype = torch.get_num_threads(), DTYPES.index(q.dtype)
     problem.q, problem.k, problem.v = Rows.of(q), Rows.of(k), Rows.of(v)
-    problem.pair, problem.near, problem.fade = pair.data_ptr(), near.data_ptr(), fade.data_ptr()
-    problem.carry, problem.scale = carry.data_ptr(), scale.data_ptr()
+    problem.table_heads = 1 if beta is None else beta.shape[0]
+    problem.beta, problem.gamma = pointer(beta), pointer(gamma)
     problem.rows, problem.count = pointer(rows), pointer(count)
     return problem
 
@@ -93,15 +104,18 @@ def run(which: str, problem: Problem | Step, dtype: torch.dtype) -> None:
 
 
 def _causal_outputs(
-    q: Tensor, v: Tensor, pair: Tensor, rows: Tensor | None, lanes: int, return_state: bool, keep: bool = True
+    q: Tensor, v: Tensor, beta: Tensor | None, rows: Tensor | None, return_state: bool, keep: bool = True
 ) -> tuple[Tensor, ...]:
-    (b, h, n, d), e = q.shape, v.shape[-1]
-    parts = segments(n, segment_of(pair.shape[-1]))
-    connected = keep or b * h < torch.get_num_threads()  # several threads a sequence meet in the states between parts
-    prefix = pair.new_empty((b, h, parts, lanes * d * e + d) if parts > 1 and connected else (0,))
-    s_after = pair.new_empty((b, h, lanes, d, e) if return_state else (0,))
-    z_after = pair.new_empty((b, h, d) if return_state else (0,))
-    return empty_rows(v, rows), pair.new_empty((b, h, n) if keep else (0,)), prefix, s_after, z_after
+    (b, h, n, d), e, wide = q.shape, v.shape[-1], _wide(q)
+    lanes, parts = 1 if beta is None else 2, _segments(n)
+    connected = parts > 1 and (keep or _divides(b, h))
+    return (
+        empty_rows(v, rows),
+        q.new_empty((b, h, n) if keep else (0,), dtype=wide),
+        q.new_empty((b, h, parts, lanes * d * e + d) if connected else (0,), dtype=wide),
+        q.new_empty((b, h, lanes, d, e) if return_state else (0,), dtype=wide),
+        q.new_empty((b, h, d) if return_state else (0,), dtype=wide),
+    )
 
 
 def forward(
@@ -110,14 +124,10 @@ def forward(
     v: Tensor,
     s: Tensor | None,
     z: Tensor | None,
-    pair: Tensor,
-    near: Tensor,
-    fade: Tensor,
-    carry: Tensor,
-    scale: Tensor,
+    beta: Tensor | None,
+    gamma: Tensor | None,
     rows: Tensor | None,
     count: Tensor | None,
-    lanes: int,
     elu: bool,
     normalize: bool,
     eps: float,
@@ -126,9 +136,8 @@ def forward(
 ) -> tuple[Tensor, ...]:
     """`momentum::causal`; without `keep`, what only the backward pass reads is neither written nor there."""
     q, k, v = aligned(q), aligned(k), aligned(v)
-    tables = (pair, near, fade, carry, scale)
-    problem = _problem(q, k, v, tables, rows, count, lanes=lanes, elu=elu, normalize=normalize, eps=eps)
-    outputs = _causal_outputs(q, v, pair, rows, lanes, return_state, keep)
+    problem = _problem(q, k, v, beta, gamma, rows, count, elu=elu, normalize=normalize, eps=eps)
+    outputs = _causal_outputs(q, v, beta, rows, return_state, keep)
     y, denominator, prefix, s_after, z_after = outputs
     problem.y, problem.denominator = Rows.of(y), denominator.data_ptr() if keep else None
     problem.prefix = prefix.data_ptr() if prefix.numel() else None
@@ -142,17 +151,20 @@ def forward(
 
 
 def _causal_fake(q: Tensor, k: Tensor, v: Tensor, *rest: object) -> tuple[Tensor, ...]:
-    _, _, pair, _, _, _, _, rows, _, lanes, _, _, _, return_state = rest
-    return _causal_outputs(aligned(q), aligned(v), pair, rows, lanes, return_state)  # type: ignore[arg-type]
+    _, _, beta, _, rows, _, _, _, _, return_state = rest
+    return _causal_outputs(aligned(q), aligned(v), beta, rows, return_state)  # type: ignore[arg-type]
 
 
 def _backward_outputs(
-    q: Tensor, k: Tensor, v: Tensor, pair: Tensor, rows: Tensor | None, lanes: int, has_state: bool, learned: bool
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, rows: Tensor | None, has_state: bool, learned: bool
 ) -> tuple[Tensor, ...]:
-    (b, h, _, d), e = q.shape, v.shape[-1]
-    d_tables = pair.new_zeros((b, h, 3, pair.shape[-1] + 1) if learned else (0,), dtype=torch.float64)
-    ds = pair.new_empty((b, h, lanes, d, e) if has_state else (0,))
-    return *(empty_rows(x, rows) for x in (q, k, v)), ds, pair.new_empty((b, h, d) if has_state else (0,)), d_tables
+    (b, h, _, d), e, lanes, wide = q.shape, v.shape[-1], 1 if beta is None else 2, _wide(q)
+    return (
+        *(empty_rows(x, rows) for x in (q, k, v)),
+        q.new_empty((b, h, lanes, d, e) if has_state else (0,), dtype=wide),
+        q.new_empty((b, h, d) if has_state else (0,), dtype=wide),
+        q.new_empty((b, h, 2) if learned else (0,), dtype=torch.float64),
+    )
 
 
 def backward(
@@ -167,24 +179,20 @@ def backward(
     y: Tensor,
     denominator: Tensor,
     prefix: Tensor,
-    pair: Tensor,
-    near: Tensor,
-    fade: Tensor,
-    carry: Tensor,
-    scale: Tensor,
+    beta: Tensor | None,
+    gamma: Tensor | None,
     rows: Tensor | None,
     count: Tensor | None,
-    lanes: int,
     elu: bool,
     normalize: bool,
     eps: float,
     learned: bool,
 ) -> tuple[Tensor, ...]:
+    """`momentum::causal_backward`; `learned`: β and γ get gradients too, (b, h, 2)."""
     q, k, v, dy, y = aligned(q), aligned(k), aligned(v), aligned(dy), aligned(y)
-    tables = (pair, near, fade, carry, scale)
-    problem = _problem(q, k, v, tables, rows, count, lanes=lanes, elu=elu, normalize=normalize, eps=eps)
-    outputs = _backward_outputs(q, k, v, pair, rows, lanes, s is not None, learned)
-    dq, dk, dv, ds, dz, d_tables = outputs
+    problem = _problem(q, k, v, beta, gamma, rows, count, elu=elu, normalize=normalize, eps=eps)
+    outputs = _backward_outputs(q, k, v, beta, rows, s is not None, learned)
+    dq, dk, dv, ds, dz, d_coefficients = outputs
     problem.y, problem.denominator, problem.dy = Rows.of(y), denominator.data_ptr(), Rows.of(dy)
     problem.dq, problem.dk, problem.dv = Rows.of(dq), Rows.of(dk), Rows.of(dv)
     problem.prefix = prefix.data_ptr() if prefix.numel() else None
@@ -196,7 +204,7 @@ def backward(
         ds_after, dz_after = ds_after.contiguous(), dz_after.contiguous()
         problem.ds_after, problem.dz_after = ds_after.data_ptr(), dz_after.data_ptr()
     if learned:
-        problem.d_tables = d_tables.data_ptr()
+        problem.d_coefficients = d_coefficients.data_ptr()
     run("backward", problem, q.dtype)
     return outputs
 
@@ -204,9 +212,9 @@ def backward(
 def _causal_backward_fake(
     dy: Tensor, ds_after: Tensor | None, dz_after: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *rest: object
 ) -> tuple[Tensor, ...]:
-    s, _, _, _, _, pair, _, _, _, _, rows, _, lanes, _, _, _, learned = rest
+    s, _, _, _, _, beta, _, rows, _, _, _, _, learned = rest
     q, k, v = aligned(q), aligned(k), aligned(v)
-    return _backward_outputs(q, k, v, pair, rows, lanes, s is not None, learned)  # type: ignore[arg-type]
+    return _backward_outputs(q, k, v, beta, rows, s is not None, learned)  # type: ignore[arg-type]
 
 
 def step_problem(

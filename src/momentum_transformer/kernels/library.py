@@ -38,12 +38,12 @@ class Problem(ctypes.Structure):
     """native/problem.h, field by field."""
 
     _fields_ = (
-        *_integers("b h n d e chunk window segment lanes table_heads elu normalize threads dtype"),
+        *_integers("b h n d e segment divide table_heads elu normalize threads dtype"),
         ("eps", ctypes.c_double),
         *_rows("q k v y"),
-        *_pointers("denominator rows count pair near fade carry scale s z s_after z_after prefix"),
+        *_pointers("denominator rows count beta gamma s z s_after z_after prefix"),
         *_rows("dy dq dk dv"),
-        *_pointers("ds_after dz_after ds dz d_tables"),
+        *_pointers("ds_after dz_after ds dz d_coefficients"),
         *_integers("m"),
         *_pointers("key_mask query_mask by_age"),
     )

@@ -6,8 +6,6 @@ from torch import Tensor
 from .causal import DTYPES, run
 from .library import Problem, Rows, aligned, empty_rows, pointer
 
-CHUNK = 32
-
 
 def forward(
     q: Tensor,
@@ -29,7 +27,7 @@ def forward(
     q, k, v = aligned(q), aligned(k), aligned(v)
     key_mask, query_mask = (None if mask is None else mask.contiguous() for mask in (key_mask, query_mask))
     y = empty_rows(q if d == e else q.new_empty(b, h, n, e), query_mask)
-    problem = Problem(b=b, h=h, n=n, d=d, e=e, chunk=CHUNK, segment=CHUNK, lanes=1, elu=elu, normalize=normalize)
+    problem = Problem(b=b, h=h, n=n, d=d, e=e, elu=elu, normalize=normalize)
     problem.eps, problem.threads, problem.dtype = eps, torch.get_num_threads(), DTYPES.index(q.dtype)
     problem.q, problem.k, problem.v, problem.y = Rows.of(q), Rows.of(k), Rows.of(v), Rows.of(y)
     problem.m, problem.key_mask, problem.query_mask = m, pointer(key_mask), pointer(query_mask)

@@ -9,11 +9,9 @@ from .checks import check_choice, check_mask, check_state, check_state_shapes
 from .feature_maps import FeatureMap, elu_plus_one
 from .native import attend_native, attend_unordered, native_refusal
 from .precision import full_precision
-from .recurrences import Backend, Recurrence, run_causal
+from .recurrences import CHUNK_SIZE, Backend, Recurrence, run_causal
 from .shapes import Tensor
 from .state import map_state
-
-CHUNK_SIZE = 128
 
 
 def attend(
@@ -80,7 +78,6 @@ def attend(
                 elu=elu,
                 normalize=normalize,
                 eps=eps,
-                chunk_size=chunk_size,
                 return_state=return_state,
                 wide=wide,
             )

@@ -9,7 +9,7 @@ from ..kernels import causal, unordered  # registers the operators
 from ..kernels.library import Missing, native
 from .eager import eager
 from .feature_maps import elu_plus_one
-from .recurrences import Linear, Momentum, Recurrence, run_causal
+from .recurrences import CHUNK_SIZE, Linear, Momentum, Recurrence, run_causal
 from .shapes import Tensor
 
 SHORT = 1024  # tokens, which one thread is through with before others have begun
@@ -20,6 +20,11 @@ def status() -> str | None:
     """Why the native kernels are not there; None where they are."""
     found = native()
     return found.reason if isinstance(found, Missing) else None
+
+
+def sums_by_segment(n: int) -> bool:
+    """Whether a sequence is so long that the kernels sum s from segment to segment, not in one go (native/scan.h)."""
+    return n > 4 * causal.SEGMENT
 
 
 def native_refusal(q: Tensor, v: Tensor, *, key_mask: Tensor | None, query_mask: Tensor | None) -> str | None:
@@ -48,22 +53,19 @@ def attend_native(
     elu: bool,
     normalize: bool,
     eps: float,
-    chunk_size: int | None,
     return_state: bool,
     wide: torch.dtype,
 ) -> tuple[Tensor, Any]:
     """y (b, h, n, e) and the state after the last token, if asked for; q, k are features, or what elu + 1 maps."""
     if q.shape[2] == 1 and mask is None and return_state and not _needs_gradients(recurrence, q, k, v, state):
         return _one_token(recurrence, q.to(wide), k.to(wide), v.to(wide), state, elu=elu, normalize=normalize, eps=eps)
-    carries_state = state is not None or return_state
-    tables, lanes = recurrence.native_tables(q.shape[2], chunk_size, wide, carries_state=carries_state)
     rows = count = None
     if mask is not None:
         rows = torch.argsort(~mask, dim=-1, stable=True).int().contiguous()
         count = mask.sum(-1, dtype=torch.int32)
     s, z = (None, None) if state is None else (recurrence.pack(state), state.z)
-    tensors: tuple[Any, ...] = (q, k, v, s, z, *tables)
-    others: tuple[Any, ...] = (rows, count, lanes, elu, normalize, eps, return_state)
+    tensors: tuple[Any, ...] = (q, k, v, s, z, *_coefficients(recurrence))
+    others: tuple[Any, ...] = (rows, count, elu, normalize, eps, return_state)
     # PyTorch's way to an operator and its gradients is long; what nobody traces takes a short cut
     if not eager(*tensors):
         output = torch.ops.momentum.causal(*tensors, *others)
@@ -110,12 +112,19 @@ def _one_token(
         state = recurrence.unpack(
             v.new_zeros(b, h, len(recurrence.state_type._fields) - 1, d, e), v.new_zeros(b, h, d)
         )
-    m, beta, gamma = getattr(state, "m", None), getattr(recurrence, "beta", None), getattr(recurrence, "gamma", None)
+    m, (beta, gamma) = getattr(state, "m", None), _coefficients(recurrence)
     y, m_after, s_after, z_after = torch.ops.momentum.step(
         q[:, :, 0], k[:, :, 0], v[:, :, 0], m, state.s, state.z, beta, gamma, elu, normalize, eps
     )
     parts = {"m": m_after, "s": s_after, "z": z_after}
     return y[:, :, None], recurrence.state_type(**{name: parts[name] for name in recurrence.state_type._fields})
+
+
+def _coefficients(recurrence: Any) -> tuple[Tensor | None, Tensor | None]:
+    """β and γ, which linear attention has not."""
+    if isinstance(recurrence, Momentum):
+        return recurrence.beta.contiguous(), recurrence.gamma.contiguous()
+    return None, None
 
 
 def _needs_gradients(recurrence: Any, *inputs: Any) -> bool:
@@ -126,42 +135,39 @@ def _needs_gradients(recurrence: Any, *inputs: Any) -> bool:
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, s, z, pair, near, fade, carry, scale, rows, count, *ctx.options, ctx.return_state = inputs
+    *tensors, elu, normalize, eps, ctx.return_state = inputs
     y, denominator, prefix, _, _ = output
+    ctx.options = (elu, normalize, eps)
     ctx.mark_non_differentiable(denominator, prefix)
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(q, k, v, s, z, pair, near, fade, carry, scale, rows, count, y, denominator, prefix)
+    ctx.save_for_backward(*tensors, y, denominator, prefix)
 
 
 def _backward(ctx: Any, dy: Tensor | None, *others: Tensor | None) -> tuple[Tensor | None, ...]:
-    q, k, v, s, z, *tables, rows, count, y, denominator, prefix = ctx.saved_tensors
+    q, k, v, s, z, beta, gamma, rows, count, y, denominator, prefix = ctx.saved_tensors
     _, _, ds_after, dz_after = others if ctx.return_state else (None,) * 4
-    nothing = (None,) * 7
+    nothing = (None,) * 6
     if dy is None and ds_after is None and dz_after is None:
-        return (None,) * 10 + nothing
+        return (None,) * 7 + nothing
     if torch.is_grad_enabled():
         return *_differentiable(ctx, dy, ds_after, dz_after), *nothing
     if dy is None:
         dy = torch.zeros_like(y)
     if (ds_after is None) != (dz_after is None):
-        (b, h, _, d), wide = q.shape, tables[0]
-        ds_after = wide.new_zeros(b, h, ctx.options[0], d, v.shape[-1]) if ds_after is None else ds_after
-        dz_after = wide.new_zeros(b, h, d) if dz_after is None else dz_after
-    learned = any(ctx.needs_input_grad[5:10])
+        (b, h, _, d), lanes = q.shape, 1 if beta is None else 2
+        ds_after = denominator.new_zeros(b, h, lanes, d, v.shape[-1]) if ds_after is None else ds_after
+        dz_after = denominator.new_zeros(b, h, d) if dz_after is None else dz_after
+    learned = any(ctx.needs_input_grad[5:7])
     call: Any = causal.backward if eager(dy, ds_after, dz_after, q, k, v) else torch.ops.momentum.causal_backward
-    dq, dk, dv, ds, dz, d_tables = call(
-        dy, ds_after, dz_after, q, k, v, s, z, y, denominator, prefix, *tables, rows, count, *ctx.options, learned
+    state, coefficients = (s, z, y, denominator, prefix), (beta, gamma, rows, count)
+    dq, dk, dv, ds, dz, d_coefficients = call(
+        dy, ds_after, dz_after, q, k, v, *state, *coefficients, *ctx.options, learned
     )
-    d_pair = d_fade = d_carry = None
+    d_beta = d_gamma = None
     if learned:
-        pair, _, fade, carry, _ = tables
-        per_head = d_tables.sum(0) if pair.shape[0] > 1 else d_tables.sum((0, 1))[None]
-        chunk = pair.shape[-1]
-        d_pair = per_head[:, 0, :chunk].to(pair.dtype)
-        d_fade, d_carry = torch.zeros_like(fade), torch.zeros_like(carry)
-        d_fade[:, : chunk + 1], d_carry[:, : chunk + 1] = per_head[:, 1], per_head[:, 2]
-    state = (None, None) if s is None else (ds, dz)
-    return dq, dk, dv, *state, d_pair, None, d_fade, d_carry, None, *nothing
+        per_head = d_coefficients.sum(0) if beta.shape[0] > 1 else d_coefficients.sum((0, 1))[None]
+        d_beta, d_gamma = per_head.unbind(-1)
+    return dq, dk, dv, *((None, None) if s is None else (ds, dz)), d_beta, d_gamma, *nothing
 
 
 class _Causal(torch.autograd.Function):
@@ -176,17 +182,17 @@ class _Causal(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
-        return *_backward(ctx, *grads)[:10], None
+        return *_backward(ctx, *grads)[:7], None
 
 
 def _differentiable(
     ctx: Any, dy: Tensor | None, ds_after: Tensor | None, dz_after: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     """The same gradients by the chunked form in PyTorch, which can be differentiated again."""
-    inputs = ctx.saved_tensors[:10]
+    inputs = ctx.saved_tensors[:7]
     wanted = [x is not None and needed for x, needed in zip(inputs, ctx.needs_input_grad, strict=False)]
     asked = [x for x, needed in zip(inputs, wanted, strict=True) if needed]
-    outputs = in_pytorch(*ctx.saved_tensors[:12], *ctx.options)
+    outputs = in_pytorch(*ctx.saved_tensors[:9], *ctx.options)
     pairs = [(out, d) for out, d in zip(outputs, (dy, ds_after, dz_after), strict=True) if d is not None]
     outs, grads = zip(*pairs, strict=True)
     found = iter(torch.autograd.grad(outs, asked, grads, create_graph=True, allow_unused=True))
@@ -199,24 +205,19 @@ def in_pytorch(
     v: Tensor,
     s: Tensor | None,
     z: Tensor | None,
-    pair: Tensor,
-    near: Tensor,
-    fade: Tensor,
-    carry: Tensor,
-    scale: Tensor,
+    beta: Tensor | None,
+    gamma: Tensor | None,
     rows: Tensor | None,
     count: Tensor | None,
-    lanes: int,
     elu: bool,
     normalize: bool,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What `momentum::causal` computes, without it: y and the state after the last token."""
     narrow, n = q.dtype, q.shape[2]
-    q, k, v = q.to(pair.dtype), k.to(pair.dtype), v.to(pair.dtype)
-    recurrence: Recurrence = Linear()
-    if fade.shape[-1]:  # the tables are functions of β and γ, which stand in two of their places
-        recurrence = Momentum(1 + fade[:, 1].double(), (pair[:, 0] * scale).double())
+    wide = torch.promote_types(narrow, torch.float32)
+    q, k, v = q.to(wide), k.to(wide), v.to(wide)
+    recurrence: Recurrence = Linear() if beta is None or gamma is None else Momentum(beta, gamma)
     if s is None or z is None:
         (b, h, _, d), e, lanes = q.shape, v.shape[-1], len(recurrence.state_type._fields) - 1
         s, z = q.new_zeros(b, h, lanes, d, e), q.new_zeros(b, h, d)
@@ -235,7 +236,7 @@ def in_pytorch(
         feature_map=elu_plus_one if elu else None,
         mask=None if mask is None else mask[:, None],
         backend="chunked",
-        chunk_size=pair.shape[-1],
+        chunk_size=CHUNK_SIZE,
         return_state=True,
     )
     y = numerator / (denominator + eps)[..., None] if normalize else numerator

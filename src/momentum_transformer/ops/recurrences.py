@@ -14,12 +14,12 @@ from .chunked import ChunkWeights, chunked_scan, linear_weights, momentum_weight
 from .feature_maps import FeatureMap, elu_plus_one
 from .kept import kept
 from .masking import compact, linear_state_after, momentum_state_after, spread
-from .native_tables import Tables, chunk_for, constant_tables, linear_tables, momentum_tables
 from .quadratic import momentum_quadratic
 from .recurrent import linear_step, momentum_step, token_by_token
 from .shapes import Tensor
 from .state import LinearState, MomentumState
 
+CHUNK_SIZE = 128  # of the chunked form
 KEPT_LENGTH = 4096  # weights of longer sequences are made anew
 Backend = Literal["auto", "native", "chunked", "quadratic", "recurrent"]
 
@@ -53,10 +53,6 @@ class Recurrence(Protocol):
     def state_after(self, length: Tensor, k: Tensor, v: Tensor, state: Any) -> Any: ...
 
     def by_age(self, length: int, dtype: torch.dtype) -> Tensor | None: ...
-
-    def native_tables(
-        self, n: int, chunk_size: int | None, dtype: torch.dtype, *, carries_state: bool
-    ) -> tuple[Tables, int]: ...
 
 
 class Momentum(NamedTuple):
@@ -99,14 +95,6 @@ class Momentum(NamedTuple):
     def _by_age(self, length: int, dtype: torch.dtype) -> tuple[Tensor]:
         return (weights_by_age(self.beta, self.gamma, length).to(dtype).contiguous(),)
 
-    def native_tables(
-        self, n: int, chunk_size: int | None, dtype: torch.dtype, *, carries_state: bool
-    ) -> tuple[Tables, int]:
-        if self.constant is None:
-            beta, gamma = self.beta.contiguous(), self.gamma.contiguous()
-            return momentum_tables(beta, gamma, chunk_for(n, chunk_size), dtype), 2
-        return constant_tables(*self.constant, n, chunk_size, dtype, carries_state=carries_state)
-
 
 @dataclass(frozen=True)
 class Linear:
@@ -138,11 +126,6 @@ class Linear:
 
     def by_age(self, length: int, dtype: torch.dtype) -> None:
         return None
-
-    def native_tables(
-        self, n: int, chunk_size: int | None, dtype: torch.dtype, *, carries_state: bool
-    ) -> tuple[Tables, int]:
-        return linear_tables(n, chunk_size, dtype), 1
 
 
 def run_causal(

@@ -3,6 +3,7 @@
 #include <memory>
 #include <new>
 #include "backward.h"
+#include "learned.h"
 #include "parallel.h"
 #include "step.h"
 #include "team.h"
@@ -58,13 +59,10 @@ template <class Kernel, class F> bool run(const Problem& p, int64_t tasks, F wor
     return !failed;
 }
 
-int64_t segments(const Problem& p) { return (p.n + p.segment - 1) / p.segment; }
-bool divide(const Problem& p) { return p.b * p.h < p.threads && segments(p) > 1; }
-
 template <class T> bool forward(const Problem& p) {
     using K = Forward<T>;
     int64_t all = p.b * p.h, parts = segments(p);
-    if (!divide(p)) return run<K>(p, all, [](K& k, int64_t i) { k.whole(i); });
+    if (!p.divide) return run<K>(p, all, [](K& k, int64_t i) { k.whole(i); });
     return run<K>(p, all * parts, [=](K& k, int64_t i) { k.add(i / parts, i % parts); }) &&
            run<K>(p, all, [](K& k, int64_t i) { k.connect(i); }) &&
            run<K>(p, all * parts, [=](K& k, int64_t i) { k.write(i / parts, i % parts); });
@@ -78,8 +76,9 @@ template <class T> bool unordered(const Problem& p) {
 template <class T> bool backward(const Problem& p) {
     using K = Backward<T>;
     int64_t all = p.b * p.h, parts = segments(p);
+    if (p.d_coefficients && !run<Learned<T>>(p, all, [](Learned<T>& k, int64_t i) { k.whole(i); })) return false;
     // from the last to the first, as inside a sequence
-    if (!divide(p) || p.d_tables) return run<K>(p, all, [=](K& k, int64_t i) { k.whole(all - 1 - i); });
+    if (!p.divide) return run<K>(p, all, [=](K& k, int64_t i) { k.whole(all - 1 - i); });
     int64_t length = State<T>::length(Sizes<T>(p));
     T* kept = static_cast<T*>(std::aligned_alloc(64, round_up(all * parts * length * sizeof(T), 64)));
     bool done = kept && run<K>(p, all * parts, [=](K& k, int64_t i) { k.add(i / parts, i % parts, kept); }) &&

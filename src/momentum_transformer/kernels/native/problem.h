@@ -9,24 +9,19 @@ struct Rows {          // a (b, h, n, d) tensor whose last axis is contiguous
 
 struct Problem {
     int64_t b, h, n, d, e;
-    int64_t chunk, window, segment;  // tokens; chunk and window are multiples of the vector width
-    int64_t lanes;                   // 1: s; 2: s and m
+    int64_t segment, divide;         // tokens; whether several threads may share a sequence, segment by segment
     int64_t table_heads;             // 1, or h where each head has coefficients of its own
     int64_t elu, normalize, threads;
     int64_t dtype;                   // of q, k, v, y: float32, float64, bfloat16, float16; all else is as wide or float32
     double eps;
 
     Rows q, k, v, y;
-    void* denominator;     // (b, h, n)
+    void* denominator;     // (b, h, n), or null
     const int32_t* rows;   // (b, n) places of the tokens that exist, or null
     const int32_t* count;  // (b,)   how many
 
-    // weights by age r ≥ 0, one row a head; see docs/derivations.md
-    const void* pair;   // (chunk,)        of a key in a query's output
-    const void* near;   // (window,)       what a key of the chunk before lacks, at ages 1 … window
-    const void* fade;   // (segment + 1,)  βʳ - 1
-    const void* carry;  // (segment + 1,)  of m in s after r tokens
-    const void* scale;  // (1,)            of the numerator
+    const double* beta;  // (table_heads,), or null: linear attention, whose state has one lane, s; else s and m
+    const double* gamma;
 
     const void* s;    // (b, h, lanes, d, e) before the first token, or null for zeros
     const void* z;    // (b, h, d)
@@ -40,7 +35,7 @@ struct Problem {
     const void* dz_after;
     void* ds;              // or null
     void* dz;
-    double* d_tables;      // (b, h, 3, chunk + 1): gradients of pair, fade, carry; or null
+    double* d_coefficients;  // (b, h, 2): gradients of β and γ; or null
 
     // without order only
     int64_t m;                  // keys

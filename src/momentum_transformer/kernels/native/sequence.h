@@ -10,6 +10,8 @@ inline int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit 
 inline int64_t round_down(int64_t x, int64_t unit) { return x / unit * unit; }
 template <class X> inline X smaller(X a, X b) { return a < b ? a : b; }
 
+inline int64_t segments(const Problem& p) { return (p.n + p.segment - 1) / p.segment; }
+
 struct Arena {  // the scratch memory of one thread
     char* base = nullptr;
     size_t used = 0;
@@ -20,17 +22,15 @@ struct Arena {  // the scratch memory of one thread
     }
 };
 
+constexpr int64_t BLOCK = 32;  // tokens that are packed at a time
+
 template <class T> struct Sizes {
-    static constexpr int64_t W = width<T>;
-    static constexpr int64_t UNIT = W > ROWS ? W : ROWS;
-    int64_t d, e, dp, ep;      // as given, and padded with zeros
-    int64_t c, R, w, ld;       // chunk, window, padded window, both together
-    int64_t lanes, state;      // padded size of one lane
+    static constexpr int64_t UNIT = width<T> > ROWS ? width<T> : ROWS;
+    int64_t d, e, dp, ep;  // as given, and padded with zeros
+    int64_t lanes, state;  // of the state, and the padded size of one
     explicit Sizes(const Problem& p)
-        : d(p.d), e(p.e), dp(round_up(p.d, UNIT)), ep(round_up(p.e, UNIT)), c(p.chunk), R(p.window),
-          w(round_up(p.window, 16)), ld(w + c), lanes(p.lanes), state(dp * ep) {}
-    // first column of the window that a tile of rows from i0 looks at; w where it looks at none
-    int64_t window_start(int64_t i0) const { return i0 < R ? round_down(i0 + w - R, W) : w; }
+        : d(p.d), e(p.e), dp(round_up(p.d, UNIT)), ep(round_up(p.e, UNIT)), lanes(p.beta ? 2 : 1), state(dp * ep) {}
+    int64_t plain() const { return lanes * d * e + d; }  // a state as tensors hold it
 };
 
 enum Stored { AS_COMPUTED, BFLOAT16, FLOAT16 };
@@ -64,41 +64,6 @@ template <class T> struct Sequence {
     int64_t index() const { return b * p.h + h; }
 };
 
-// The weights of one head, so laid out that those of a query for W keys are one load.
-template <class T> struct Weights {
-    T *inner, *near;
-    const T *pair, *fade, *carry;
-    T scale;
-    int64_t table = -1;
-    Sizes<T> size;
-    Weights(Arena& arena, const Sizes<T>& size)
-        : inner(arena.take<T>(2 * size.c + size.W)), near(arena.take<T>(size.c + size.w + size.W + 1)), size(size) {}
-    void set(const Problem& p, int64_t head) {
-        int64_t t = p.table_heads == 1 ? 0 : head;
-        if (t == table) return;
-        table = t;
-        pair = static_cast<const T*>(p.pair) + t * p.chunk;
-        fade = static_cast<const T*>(p.fade) + t * (p.segment + 1);
-        carry = static_cast<const T*>(p.carry) + t * (p.segment + 1);
-        scale = static_cast<const T*>(p.scale)[t];
-        const T* lack = static_cast<const T*>(p.near) + t * p.window;
-        int64_t c = size.c, w = size.w;
-        for (int64_t x = 0; x < 2 * c; x++) inner[x] = x < c ? pair[c - 1 - x] : T(0);
-        for (int64_t x = 0; x <= c + w; x++) {
-            int64_t age = c + w - x;
-            near[x] = age >= 1 && age <= p.window ? lack[age - 1] : T(0);
-        }
-    }
-    Vec<T> of(int64_t i, int64_t column) const {  // query i, keys `column` … of the window and the chunk
-        return column < size.w ? load(near + size.c - i + column) : load(inner + size.c - 1 - i + column - size.w);
-    }
-};
-
-// True for the keys of the chunk that query i sees.
-template <class T> inline Mask<T> seen(int64_t i, int64_t column, int64_t w) {
-    return iota<T>() < (Mask<T>{} + (typename Simd<T>::Int)(i + 1 - (column - w)));
-}
-
 template <class T> struct State {  // lanes s (and m), each dp × ep, or turned, and z
     T* lane[2];
     T* z;
@@ -111,6 +76,10 @@ template <class T> struct State {  // lanes s (and m), each dp × ep, or turned,
     void clear(const Sizes<T>& size) {
         for (int l = 0; l < size.lanes; l++) memset(lane[l], 0, size.state * sizeof(T));
         memset(z, 0, size.dp * sizeof(T));
+    }
+    void copy(const State& other, const Sizes<T>& size) {
+        for (int l = 0; l < size.lanes; l++) memcpy(lane[l], other.lane[l], size.state * sizeof(T));
+        memcpy(z, other.z, size.dp * sizeof(T));
     }
 };
 
@@ -143,43 +112,9 @@ template <class T> inline void write_state(T* s, T* z, const State<T>& from, con
     memcpy(z, from.z, size.d * sizeof(T));
 }
 
-// What `before` has become `r` tokens later, with `added` in between. Linear in both; one order of summation.
-template <class T>
-inline void after(State<T>& to, const State<T>& before, const State<T>& added, int64_t r, const Weights<T>& weights) {
-    const Sizes<T>& size = weights.size;
-    constexpr int W = width<T>;
-    if (size.lanes == 1) {
-        for (int64_t i = 0; i < size.state; i += W)
-            store(to.lane[0] + i, load(before.lane[0] + i) + load(added.lane[0] + i));
-    } else {
-        T carry = weights.carry[r], fade = weights.fade[r];
-        for (int64_t i = 0; i < size.state; i += W) {
-            Vec<T> s = load(before.lane[0] + i), m = load(before.lane[1] + i);
-            store(to.lane[0] + i, s + carry * m + load(added.lane[0] + i));
-            store(to.lane[1] + i, m + fade * m + load(added.lane[1] + i));
-        }
-    }
-    for (int64_t i = 0; i < size.dp; i += W) store(to.z + i, load(before.z + i) + load(added.z + i));
-}
-
-// The same for gradients, which run backwards: what reaches a state from `later`, r tokens on, and from between.
-template <class T>
-inline void before(State<T>& to, const State<T>& later, const State<T>& added, int64_t r, const Weights<T>& weights) {
-    const Sizes<T>& size = weights.size;
-    constexpr int W = width<T>;
-    if (size.lanes == 1) return after(to, later, added, r, weights);
-    T carry = weights.carry[r], fade = weights.fade[r];
-    for (int64_t i = 0; i < size.state; i += W) {
-        Vec<T> s = load(later.lane[0] + i), m = load(later.lane[1] + i);
-        store(to.lane[0] + i, s + load(added.lane[0] + i));
-        store(to.lane[1] + i, m + fade * m + carry * s + load(added.lane[1] + i));
-    }
-    for (int64_t i = 0; i < size.dp; i += W) store(to.z + i, load(later.z + i) + load(added.z + i));
-}
-
-// Rows that are needed soon, asked for a few lines at a time between products: a core waits for a dozen lines, not for
-// more, and every chunk begins a new page, where the processor does not look ahead by itself. At d = 32, as many at a
-// time as bring all of them within a chunk. Beyond the ends they are rows of the sequence beside this one, or nothing.
+// Rows that are needed soon, asked for a few lines at a time: a core waits for a few dozen lines, not for more, and every
+// block may begin a new page, where the processor does not look ahead by itself. Beyond the ends they are rows of the
+// sequence beside this one, or nothing.
 struct Ahead {
     struct Part {
         const char* row;
@@ -187,19 +122,22 @@ struct Ahead {
     };
     Part parts[5];
     int from = 0, to = 0;
-    void clear() { from = to = 0; }
+    int64_t lines = 0;
+    void clear() { from = to = 0, lines = 0; }
     template <class T> void add(const Place<T>& x, int64_t begin, int64_t rows, int64_t columns) {
         int64_t bytes = columns * (x.stored == AS_COMPUTED ? (int64_t)sizeof(T) : 2);
         const char* row = x.data + begin * x.stride;  // where tokens are left out, this is a guess
         if (bytes == x.stride)  // rows without gaps
-            parts[to++] = {row, 256, 256, (rows * bytes + 255) / 256};
+            parts[to] = {row, 256, 256, (rows * bytes + 255) / 256};
         else
-            parts[to++] = {row, x.stride, bytes, rows};
+            parts[to] = {row, x.stride, bytes, rows};
+        lines += parts[to].rows * ((parts[to].bytes + 63) / 64);
+        to++;
     }
-    __attribute__((noinline)) void ask(int least) {
-        for (int lines = 0; lines < least && from < to;) {
+    __attribute__((noinline)) void ask(int64_t least) {
+        for (int64_t count = 0; count < least && from < to;) {
             Part& part = parts[from];
-            for (int64_t at = 0; at < part.bytes; at += 64, lines++) __builtin_prefetch(part.row + at, 0, 2);
+            for (int64_t at = 0; at < part.bytes; at += 64, count++) __builtin_prefetch(part.row + at, 0, 1);
             part.row += part.stride;
             if (--part.rows == 0) from++;
         }
@@ -295,24 +233,6 @@ template <class T> inline void scale_rows(T* to, const T* from, int64_t rows, in
     for (int64_t i = 0; i < rows; i++)
         for (int64_t x = 0; x < columns; x += W)
             store(to + i * columns + x, load(from + i * columns + x) * weight[i * step]);
-}
-
-// The lanes after `rows` more tokens: add(lane, values) adds Σ φ(k)vᵀ over the chunk, with the values it is given.
-template <class T, class Add>
-inline void advance_lanes(State<T>& state, const Weights<T>& weights, int64_t rows, const T* values, T* scaled, Add add) {
-    const Sizes<T>& size = weights.size;
-    if (size.lanes == 1) return add(state.lane[0], values);
-    T carry = weights.carry[rows], fade = weights.fade[rows];
-    for (int64_t i = 0; i < size.state; i += width<T>) {
-        Vec<T> m = load(state.lane[1] + i);
-        store(state.lane[0] + i, load(state.lane[0] + i) + carry * m);
-        store(state.lane[1] + i, m + fade * m);
-    }
-    scale_rows(scaled, values, rows, size.ep, weights.pair + rows - 1, -1);
-    add(state.lane[0], scaled);
-    scale_rows(scaled, values, rows, size.ep, weights.fade + rows - 1, -1);
-    for (int64_t i = 0; i < rows * size.ep; i += width<T>) store(scaled + i, load(scaled + i) + load(values + i));
-    add(state.lane[1], scaled);
 }
 
 template <class T, class S> inline void write_stored(S* to, Vec<T> x, int64_t columns) {

@@ -12,8 +12,8 @@ template <class T> struct Unordered {
     int32_t *keys, *queries;  // those that exist
 
     Unordered(const Problem& p, Arena& arena)
-        : p(p), size(p), Q(arena.take<T>(size.c * size.dp)), K(arena.take<T>(size.c * size.dp)),
-          V(arena.take<T>(size.c * size.ep)), state(arena, size), keys(arena.take<int32_t>(p.m)),
+        : p(p), size(p), Q(arena.take<T>(BLOCK * size.dp)), K(arena.take<T>(BLOCK * size.dp)),
+          V(arena.take<T>(BLOCK * size.ep)), state(arena, size), keys(arena.take<int32_t>(p.m)),
           queries(arena.take<int32_t>(p.n)) {}
 
     static int64_t existing(int32_t* rows, const uint8_t* mask, int64_t length) {
@@ -36,8 +36,8 @@ template <class T> struct Unordered {
         const T* by_age = static_cast<const T*>(p.by_age);
         if (by_age && p.table_heads > 1) by_age += sequence % p.h * (p.m + 1);
         state.clear(size);
-        for (int64_t at = 0; at < count; at += size.c) {
-            int64_t rows = smaller(size.c, count - at), padded = round_up(rows, size.UNIT);
+        for (int64_t at = 0; at < count; at += BLOCK) {
+            int64_t rows = smaller(BLOCK, count - at), padded = round_up(rows, size.UNIT);
             pack_features(K, size.dp, k, at, rows, padded, size.d, p.elu);
             pack<T, false>(V, size.ep, v, at, rows, padded, size.e);
             add_rows(state.z, K, rows, size.dp);
@@ -52,8 +52,8 @@ template <class T> struct Unordered {
         const uint8_t* mask = p.query_mask ? p.query_mask + sequence / p.h * p.n : nullptr;
         int64_t count = mask ? existing(queries, mask, p.n) : p.n;
         Place<T> q = place(p.q, sequence, mask ? queries : nullptr), y = place(p.y, sequence, mask ? queries : nullptr);
-        for (int64_t at = 0; at < count; at += size.c) {
-            int64_t rows = smaller(size.c, count - at);
+        for (int64_t at = 0; at < count; at += BLOCK) {
+            int64_t rows = smaller(BLOCK, count - at);
             pack_features(Q, dp, q, at, rows, round_up(rows, ROWS), size.d, p.elu);
             for (int64_t i0 = 0; i0 < rows; i0 += ROWS) {
                 const T* row = Q + i0 * dp;
