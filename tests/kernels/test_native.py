@@ -48,7 +48,7 @@ def assert_same(found: list[Tensor], wanted: list[Tensor], dtype: torch.dtype) -
 
 @needs_native
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("beta", [None, 0.0, 0.1, 0.6, 0.7, 0.9, 0.999])
+@pytest.mark.parametrize("beta", [None, 0.0, 0.001, 0.01, 0.1, 0.6, 0.9, 0.999])
 @pytest.mark.parametrize(
     "shape", [(2, 3, 33, 5, 7), (1, 2, 2 * SEGMENT + 77, 16, 32), (1, 1, 70, 128, 64), (1, 5, LONG, 8, 9)], ids=str
 )
@@ -62,6 +62,26 @@ def test_native_equals_chunked(
     options = {"beta": beta, "return_state": with_state}
     found, wanted = (results(q, k, v, backend=form, **options) for form in ("native", "chunked"))
     assert_same(found, wanted, dtype)
+
+
+@needs_native
+@pytest.mark.parametrize("beta", [None, 0.6])
+def test_long_sums_lose_no_digits(beta: float | None) -> None:
+    """Added up in one go, s would be off by 1e-6 after so many tokens, and dq, a small difference, by 2e-4."""
+    generator = torch.Generator().manual_seed(0)
+    heads = max(4, os.cpu_count() or 1)  # a thread a head: nobody adds up segments beforehand
+    q, k, v, dy = (torch.randn(1, heads, 2**16, 16, generator=generator, dtype=torch.float64) for _ in range(4))
+
+    def outputs(dtype: torch.dtype) -> list[Tensor]:
+        leaves = [x.to(dtype).requires_grad_() for x in (q, k, v + 0.5)]
+        y = linear_attention(*leaves) if beta is None else momentum_attention(*leaves, beta=beta)
+        return [y.detach(), *torch.autograd.grad(y, leaves, dy.to(dtype))]
+
+    pairs = zip(outputs(torch.float32), outputs(torch.float64), strict=True)
+    of_y, of_q, of_k, of_v = (float((a - b).norm() / b.norm()) for a, b in pairs)
+    assert max(of_y, of_v) < 3e-7
+    assert of_k < 1e-6
+    assert of_q < 6e-5
 
 
 @needs_native

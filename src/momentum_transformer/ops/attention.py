@@ -94,8 +94,8 @@ def momentum_attention(
             also divides q and k by length^¼ each, which is left to the caller).
         state: what earlier tokens left behind (causal only).
         return_state: also return the state after the last token (causal only).
-        chunk_size: tokens per chunk of the linear-time causal form; changes speed, not results. (But a NaN or Inf
-            reaches back to the start of its chunk.)
+        chunk_size: tokens per chunk of the chunked form; changes speed, not results. (But a NaN or Inf reaches back to
+            the start of its chunk.) The native form goes token by token and has none.
         backend: "auto", or one causal form by name: "native" (compiled, CPU), "chunked" (PyTorch), "quadratic" and
             "recurrent" (references). Without causal order, "auto" and "native" are compiled code where no gradient is
             wanted, and PyTorch where one is; any other name is PyTorch.

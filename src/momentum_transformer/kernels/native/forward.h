@@ -40,6 +40,7 @@ template <class T> struct Forward {
         T* lane[2] = {based ? local.lane[0] : state.lane[0], state.lane[1]};
         const T* base = based ? state.lane[0] : nullptr;
         scan<T, MOMENTUM>(lane, size, size.d, ep, {Q, K, V, Y, dp, ep, rows, pace, ahead, base});
+        T denominator[BLOCK] = {}, factor[BLOCK];
         for (int64_t i0 = 0; i0 < rows; i0 += ROWS) {
             Vec<T> products[ROWS] = {};
             for (int64_t at = 0; at < dp; at += W) {
@@ -50,19 +51,20 @@ template <class T> struct Forward {
                 });
                 store(local.z + at, z);
             }
-            T denominator[ROWS], factor[ROWS];
-            sum_rows<T>(denominator, products);
-            int64_t real = smaller<int64_t>(ROWS, rows - i0);
-            for (int r = 0; r < ROWS; r++) factor[r] = p.normalize ? T(1) / (denominator[r] + T(p.eps)) : T(1);
-            if (p.denominator)
-                memcpy(static_cast<T*>(p.denominator) + x.index() * p.n + begin + i0, denominator, real * sizeof(T));
+            T sums[ROWS];
+            sum_rows<T>(sums, products);
+            memcpy(denominator + i0, sums, sizeof sums);
+        }
+        for (int64_t i = 0; i < BLOCK; i++) factor[i] = p.normalize ? T(1) / (denominator[i] + T(p.eps)) : T(1);
+        if (p.denominator)
+            memcpy(static_cast<T*>(p.denominator) + x.index() * p.n + begin, denominator, rows * sizeof(T));
+        for (int64_t i0 = 0; i0 < rows; i0 += ROWS)
             across<T>(0, ep, [&](auto& acc, int64_t column) INLINE {
                 constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
                 load_tile(acc, Y + i0 * ep + column, ep);
-                each<N>([&](int r, int j) INLINE { acc[r][j] *= factor[r]; });
-                write_rows<T, N>(acc, y, begin + i0, real, column, size.e);
+                each<N>([&](int r, int j) INLINE { acc[r][j] *= factor[i0 + r]; });
+                write_rows<T, N>(acc, y, begin + i0, smaller<int64_t>(ROWS, rows - i0), column, size.e);
             });
-        }
     }
 
     // `state` is that before the segment, and becomes that after it; `local` is what it adds.

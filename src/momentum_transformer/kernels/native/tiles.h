@@ -84,7 +84,7 @@ inline __attribute__((always_inline)) void halve(Vec<T>* x, int count, std::inte
         x[0] += __builtin_shufflevector(x[0], x[0], (L ^ S)...);
     if constexpr (S > 1) halve<T, S / 2>(x, count, lanes);
 }
-template <class T> inline void sum_rows(T (&sums)[ROWS], const Vec<T> (&rows)[ROWS]) {
+template <class T> inline __attribute__((always_inline)) void sum_rows(T (&sums)[ROWS], const Vec<T> (&rows)[ROWS]) {
     constexpr int W = width<T>, GROUP = W < ROWS ? W : ROWS;
 #pragma GCC unroll 8
     for (int g = 0; g < ROWS; g += GROUP) {
