@@ -34,7 +34,8 @@ def tables(out: Path) -> dict[str, str]:
         "generation": generation_table(),
         "translation": translation_table(),
     }
-    return found | others | {"attention": attention_table(), "bench": bench_tables(out), "limits": limits_tables()}
+    kernels = {"bench": bench_tables(out), "limits": limits_tables(), "profile": profile_table()}
+    return found | others | kernels | {"attention": attention_table()}
 
 
 def attention_table() -> str:
@@ -72,6 +73,46 @@ def limits_tables() -> str:
     """What bounds the native kernels, by bench/limits.py."""
     path = ROOT / "results" / "limits.json"
     return limits.markdown(json.loads(path.read_text())) if path.exists() else "Not measured yet: `make bench`.\n"
+
+
+def profile_table() -> str:
+    """Where the time of the native kernels goes, by benchmarks/profile.py."""
+    result = json.loads((ROOT / "results" / "profile.json").read_text())
+    parts = {
+        "recurrence": "recurrence",
+        "features": "φ, and rows into blocks",
+        "sums_and_writing": "denominators, writing",
+        "asking_ahead": "asking ahead",
+        "other": "other",
+    }
+    columns = (
+        "(b, h, n, d)",
+        "native",
+        "ns a token",
+        *parts.values(),
+        "operations at GEMM's rate",
+        "÷ linear",
+        "least",
+    )
+    lines = [" | ".join(("", *columns, "")).strip(), "|---|---|" + "---:|" * (len(columns) - 2)]
+    linear: dict[str, float] = {}
+    for row in result["rows"]:
+        least = row["operations"] / result["gemm_flops"] * 1e9
+        if row["computes"] == "linear":
+            linear = {"total": row["total"], "least": least}
+        cells = [str(tuple(row["shape"])), f"{row['computes']}, {row['direction']}", f"{row['total']:.1f}"]
+        cells += [f"{100 * row['nanoseconds'][part] / row['total']:.0f} %" for part in parts]
+        more = 1 + (least - linear["least"]) / linear["total"]
+        cells += [f"{least:.1f}", f"{row['total'] / linear['total']:.2f}", f"{more:.2f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    machine = result["machine"]
+    lines += [
+        "",
+        f"β = {result['beta']:g}, float32, one thread ({machine['cpu']}, torch {machine['torch']}), GEMM at "
+        f"{result['gemm_flops'] / 1e9:.0f} GFLOP/s, nanoseconds inside the library for a token of one head; {machine['started']}, commit {(machine['commit'] or 'unknown')[:12]}"
+        f"{' with changes' if machine['dirty'] else ''}. Command: `{result['command']}`.",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def accuracy_table() -> str:

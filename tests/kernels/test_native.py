@@ -85,6 +85,31 @@ def test_long_sums_lose_no_digits(beta: float | None) -> None:
 
 
 @needs_native
+@pytest.mark.parametrize(("n", "beta"), [(4096, 0.9991), (2**15, 0.9)])
+def test_gradients_of_coefficients_lose_no_digits(n: int, beta: float) -> None:
+    """β rounded to float32 would lose the digits of 1 - β at every token."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 2, n, 8, generator=generator, dtype=torch.float64) for _ in range(3))
+
+    def gradients(dtype: torch.dtype) -> list[Tensor]:
+        coefficients = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (beta, 0.7)]
+        y = momentum_attention(*(x.to(dtype) for x in (q, k, v)), beta=coefficients[0], gamma=coefficients[1])
+        return list(torch.autograd.grad((y * v.to(dtype)).sum(), coefficients))
+
+    for found, exact in zip(gradients(torch.float32), gradients(torch.float64), strict=True):
+        torch.testing.assert_close(found, exact, rtol=3e-6, atol=0.0)
+
+
+@needs_native
+@pytest.mark.parametrize("gamma", [1e-25, 1e25])
+def test_extreme_gammas_leave_the_range_of_no_power(gamma: float) -> None:
+    q, k, v = (torch.randn(1, 2, 70, 8) for _ in range(3))
+    found, wanted = (results(q, k, v / gamma, beta=0.3, gamma=gamma, backend=form) for form in ("native", "chunked"))
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a / b.abs().max(), b / b.abs().max(), rtol=1e-5, atol=1e-5)
+
+
+@needs_native
 @pytest.mark.parametrize("part", ["m", "s", "z"])
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_a_loss_on_one_part_of_the_state_reaches_the_inputs(dtype: torch.dtype, part: str) -> None:
@@ -273,6 +298,27 @@ def test_the_operators_keep_the_rules_of_pytorch(momentum: bool) -> None:
     one = [torch.randn(1, 2, 8) for _ in range(3)]
     beta_and_gamma = (torch.tensor([0.3]).double(), torch.tensor([1.0]).double())
     torch.library.opcheck(torch.ops.momentum.step.default, (*one, m, s, z, *beta_and_gamma, True, True, 1e-6))
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("beta", "gamma", "message"),
+    [
+        ([0.3, 0.6], [1.0], "come together, of one shape"),
+        ([0.3], None, "come together, of one shape"),
+        ([0.3, 0.6, 0.9], [1.0, 1.0, 1.0], "one or one a head"),
+    ],
+)
+def test_the_operators_refuse_coefficients_they_would_read_beyond(
+    beta: list[float], gamma: list[float] | None, message: str
+) -> None:
+    q = torch.randn(1, 2, 10, 8)
+    coefficients = [None if x is None else torch.tensor(x, dtype=torch.float64) for x in (beta, gamma)]
+    with pytest.raises(ValueError, match=message):
+        torch.ops.momentum.causal(q, q, q, None, None, *coefficients, None, None, True, True, 1e-6, False)
+    state = (torch.zeros(1, 2, 8, 8), torch.zeros(1, 2, 8, 8), torch.zeros(1, 2, 8))
+    with pytest.raises(ValueError, match=message):
+        torch.ops.momentum.step(*(q[:, :, 0] for _ in range(3)), *state, *coefficients, True, True, 1e-6)
 
 
 class Seen(TorchDispatchMode):

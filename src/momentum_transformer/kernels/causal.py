@@ -61,13 +61,18 @@ def _check(
         raise ValueError(f"q, k, v must have one dtype, not {q.dtype}, {k.dtype}, {v.dtype}")
     if q.shape != k.shape or q.shape[:3] != v.shape[:3]:
         raise ValueError(f"q, k, v do not fit: {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}")
-    if (beta is None) != (gamma is None):
-        raise ValueError("beta and gamma come together")
-    for x in (beta, gamma):
-        if x is not None and (x.dtype != torch.float64 or x.shape not in ((1,), q.shape[1:2])):
-            raise ValueError(f"beta and gamma must be float64, one or one a head, not {x.dtype} {tuple(x.shape)}")
+    _check_coefficients(beta, gamma, q.shape[1])
     if not all(x is None or x.is_contiguous() for x in (beta, gamma, rows, count)):
         raise ValueError("beta, gamma, rows and count must be contiguous")
+
+
+def _check_coefficients(beta: Tensor | None, gamma: Tensor | None, heads: int) -> None:
+    if beta is None and gamma is None:
+        return
+    if beta is None or gamma is None or beta.shape != gamma.shape:
+        raise ValueError("beta and gamma come together, of one shape")
+    if beta.shape not in ((1,), (heads,)) or not beta.dtype == gamma.dtype == torch.float64:
+        raise ValueError(f"beta and gamma must be float64, one or one a head, not {beta.dtype} {tuple(beta.shape)}")
 
 
 def _problem(
@@ -239,6 +244,7 @@ def step_problem(
             raise ValueError(f"{name} must be contiguous {q.dtype} {shape}, not {state.dtype} {tuple(state.shape)}")
     if k.shape != q.shape or v.shape[:2] != q.shape[:2] or not q.dtype == k.dtype == v.dtype == y.dtype:
         raise ValueError(f"q, k, v do not fit: {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}")
+    _check_coefficients(beta, gamma, h)
     step = Step(b=b, h=h, d=d, e=e, lanes=1 if before[0] is None else 2, elu=elu, normalize=normalize, eps=eps)
     step.table_heads = 1 if beta is None else beta.shape[0]
     # a thread more is worth its start only where it has some hundred thousand numbers to work on

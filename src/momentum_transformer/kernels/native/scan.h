@@ -33,8 +33,9 @@ template <class T> struct Pace {  // β and γ of one head, and their powers
         if (asked == table) return;
         table = asked;
         if (p.beta) beta = p.beta[table], gamma = p.gamma[table];
-        block = beta >= 0x1p-2 ? BLOCK : beta >= 0x1p-4 ? BLOCK / 2 : beta >= 0x1p-8 ? BLOCK / 4 : BLOCK;
-        steep = beta < 0x1p-8;  // else β⁻ᵗ ≤ 2⁶⁴
+        double size = std::fabs(gamma);
+        steep = beta < 0x1p-8 || size > 0x1p60 || (size < 0x1p-60 && size > 0);  // else β⁻ᵗ ≤ 2⁶⁴, and γβ⁻ᵗ is a number
+        block = steep || beta >= 0x1p-2 ? BLOCK : beta >= 0x1p-4 ? BLOCK / 2 : BLOCK / 4;
         fade = T(beta);
         for (int64_t t = 0; t <= block; t++) {
             double power = steep ? 1 : std::pow(beta, double(t)), next = steep ? 1 : power * beta;
@@ -119,7 +120,7 @@ inline void walk(T* first, T* second, int64_t ld, const Tokens<T>& x, int64_t ro
 
 // All of the state, by `rows` that tokens ask with and `columns` of their values.
 template <class T, Way way, bool Steep, bool Reads, bool Based>
-void walk_all(T* first, T* second, int64_t rows, int64_t columns, const Tokens<T>& x) {
+__attribute__((noinline)) void walk_all(T* first, T* second, int64_t rows, int64_t columns, const Tokens<T>& x) {
     constexpr int G = way == LINEAR && !Based ? ROWS : TILE_ROWS;
     const int64_t lines = x.ahead.lines / (columns / width<T> * ((rows + G - 1) / G)) + 1;
     for (int64_t column = 0; column < columns; column += width<T>) {
