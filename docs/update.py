@@ -106,11 +106,12 @@ def profile_table() -> str:
         cells += [f"{least:.1f}", f"{row['total'] / linear['total']:.2f}", f"{more:.2f}"]
         lines.append(f"| {' | '.join(cells)} |")
     machine = result["machine"]
+    commit = f"{(machine['commit'] or 'unknown')[:12]}{' with changes' if machine['dirty'] else ''}"
     lines += [
         "",
         f"β = {result['beta']:g}, float32, one thread ({machine['cpu']}, torch {machine['torch']}), GEMM at "
-        f"{result['gemm_flops'] / 1e9:.0f} GFLOP/s, nanoseconds inside the library for a token of one head; {machine['started']}, commit {(machine['commit'] or 'unknown')[:12]}"
-        f"{' with changes' if machine['dirty'] else ''}. Command: `{result['command']}`.",
+        f"{result['gemm_flops'] / 1e9:.0f} GFLOP/s, nanoseconds inside the library for a token of one head; "
+        f"{machine['started']}, commit {commit}. Command: `{result['command']}`.",
     ]
     return "\n".join(lines) + "\n"
 
