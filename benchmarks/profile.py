@@ -2,14 +2,15 @@
 
     python -m benchmarks.profile --out results/profile.json
 
-One thread, tensors that fit in a core's caches, only samples inside the compiled library; of several rounds the fastest.
-The recurrence is what the paper's equations do to the state; its operations at the rate of a matrix product on the same
-thread are the least it can take.
+One thread, tensors that fit in a core's caches, only samples inside the library, the fastest of several rounds.
+The recurrence is what the paper's equations do to the state; its operations at the rate of a matrix product on the
+same thread are the least it can take.
 """
 
 import argparse
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -44,7 +45,7 @@ def loop(computes: str, direction: str, shape: Shape, seconds: float) -> dict[st
         start = time.perf_counter()
         a @ b
         product = min(product, time.perf_counter() - start)
-    call = prepare(our("native", computes).load(), inputs(shape), direction)  # type: ignore[arg-type]
+    call = prepare(our("native", computes).load(), inputs(shape), direction)
     calls, end = 0, time.perf_counter() + seconds
     while time.perf_counter() < end:
         call()
@@ -96,6 +97,8 @@ def main() -> None:
         sys.stdout.write(json.dumps(loop(computes, direction, Shape(*map(int, shape.split(","))), options.seconds)))
         sys.stdout.write("\n")
         return
+    if shutil.which("perf") is None:
+        raise SystemExit("this needs perf (Debian: apt install linux-perf)")
     cases = [(computes, direction, shape) for shape in SHAPES for direction in DIRECTIONS for computes in COMPUTES]
     rounds = [[profile(*case, options.seconds) for case in cases] for _ in range(options.rounds)]
     rates = [row["gemm_flops"] for found in rounds for row in found]

@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from benchmarks import translation
+import pytest
+from benchmarks import profile, translation
 from benchmarks.generation import measure, subjects, trained, untrained
 
 from momentum_transformer.experiments.pictures import PICTURE_MODELS
@@ -52,3 +53,19 @@ def test_translators_are_timed_on_the_same_work() -> None:
         *((model, 8, 4) for model in TRANSLATION_MODELS[1:]),
     ]
     assert all(row["tokens_per_second"] > 0 for row in rows)
+
+
+def test_a_profile_is_read_by_parts_and_only_inside_the_library() -> None:
+    report = """
+# Event count (approx.): 2000000000
+    40.00%  _native.so            [.] void (anonymous namespace)::walk_all<float, ((anonymous namespace)::Way)0>
+    10.00%  _native.so            [.] void (anonymous namespace)::pack_stored<float, true, float>
+     5.00%  _native.so            [.] (anonymous namespace)::Forward<float>::outputs
+     2.50%  _native.so            [.] (anonymous namespace)::Ahead::ask
+     1.00%  _native.so            [.] memcpy@plt
+    30.00%  libtorch_cpu.so       [.] walk_the_graph
+"""
+    wanted = {"recurrence": 8e8, "features": 2e8, "sums_and_writing": 1e8, "asking_ahead": 5e7, "other": 2e7}
+    assert profile.parts(report) == pytest.approx(wanted)
+    with pytest.raises(SystemExit, match="no samples"):
+        profile.parts("")
