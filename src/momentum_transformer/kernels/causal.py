@@ -1,4 +1,4 @@
-"""The native kernels as PyTorch operators: `momentum::causal`, its backward pass, and `momentum::step`.
+"""The native kernels as PyTorch operators: `momentum::causal` and its backward pass.
 
 Autograd belongs to `ops.native`. q, k, v are (b, h, n, d) on the CPU, in one of DTYPES; a state is (b, h, lanes, d, e)
 and (b, h, d), float32, or float64 like q. β and γ are float64, (1,) or (h,); without them attention is linear.
@@ -10,7 +10,7 @@ import os
 import torch
 from torch import Tensor
 
-from .library import Missing, Problem, Rows, Step, aligned, empty_rows, native, pointer
+from .library import Missing, Problem, Rows, aligned, empty_rows, native, pointer
 
 # The states between segments are all that the backward pass needs, and where several threads meet in one sequence.
 SEGMENT = 256
@@ -27,10 +27,6 @@ _library.define(
     "causal_backward(Tensor dy, Tensor? ds_after, Tensor? dz_after, Tensor q, Tensor k, Tensor v, Tensor? s, "
     f"Tensor? z, Tensor y, Tensor denominator, Tensor prefix, {_COEFFICIENTS}, {_OPTIONS}, bool learned) -> "
     "(Tensor dq, Tensor dk, Tensor dv, Tensor ds, Tensor dz, Tensor d_coefficients)"
-)
-_library.define(
-    "step(Tensor q, Tensor k, Tensor v, Tensor? m, Tensor s, Tensor z, Tensor? beta, Tensor? gamma, "
-    "bool elu, bool normalize, float eps) -> (Tensor y, Tensor m_after, Tensor s_after, Tensor z_after)"
 )
 
 
@@ -61,12 +57,12 @@ def _check(
         raise ValueError(f"q, k, v must have one dtype, not {q.dtype}, {k.dtype}, {v.dtype}")
     if q.shape != k.shape or q.shape[:3] != v.shape[:3]:
         raise ValueError(f"q, k, v do not fit: {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}")
-    _check_coefficients(beta, gamma, q.shape[1])
+    check_coefficients(beta, gamma, q.shape[1])
     if not all(x is None or x.is_contiguous() for x in (beta, gamma, rows, count)):
         raise ValueError("beta, gamma, rows and count must be contiguous")
 
 
-def _check_coefficients(beta: Tensor | None, gamma: Tensor | None, heads: int) -> None:
+def check_coefficients(beta: Tensor | None, gamma: Tensor | None, heads: int) -> None:
     if beta is None and gamma is None:
         return
     if beta is None or gamma is None or beta.shape != gamma.shape:
@@ -100,7 +96,7 @@ def _problem(
     return problem
 
 
-def run(which: str, problem: Problem | Step, dtype: torch.dtype) -> None:
+def run(which: str, problem: ctypes.Structure, dtype: torch.dtype) -> None:
     found = native()
     if isinstance(found, Missing):
         raise RuntimeError(f"the native kernels are {found.reason}")
@@ -222,84 +218,9 @@ def _causal_backward_fake(
     return _backward_outputs(q, k, v, beta, rows, s is not None, learned)  # type: ignore[arg-type]
 
 
-def step_problem(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    y: Tensor,
-    *,
-    before: tuple[Tensor | None, Tensor, Tensor],
-    after: tuple[Tensor | None, Tensor, Tensor],
-    beta: Tensor | None,
-    gamma: Tensor | None,
-    elu: bool,
-    normalize: bool,
-    eps: float,
-) -> Step:
-    """One token q, k (b, h, d), v, y (b, h, e) and states (m, s, z), contiguous; β and γ float64."""
-    (b, h, d), e, s = q.shape, v.shape[-1], before[1]
-    for name, state in zip(("m", "s", "z") * 2, (*before, *after), strict=True):
-        shape = (b, h, d) if name == "z" else (b, h, d, e)
-        if state is not None and (state.shape != shape or state.dtype != q.dtype or not state.is_contiguous()):
-            raise ValueError(f"{name} must be contiguous {q.dtype} {shape}, not {state.dtype} {tuple(state.shape)}")
-    if k.shape != q.shape or v.shape[:2] != q.shape[:2] or not q.dtype == k.dtype == v.dtype == y.dtype:
-        raise ValueError(f"q, k, v do not fit: {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}")
-    _check_coefficients(beta, gamma, h)
-    step = Step(b=b, h=h, d=d, e=e, lanes=1 if before[0] is None else 2, elu=elu, normalize=normalize, eps=eps)
-    step.table_heads = 1 if beta is None else beta.shape[0]
-    # a thread more is worth its start only where it has some hundred thousand numbers to work on
-    step.threads = min(torch.get_num_threads(), 1 + s.numel() // 2**17)
-    step.q, step.k, step.v, step.y = Rows.of(q), Rows.of(k), Rows.of(v), Rows.of(y)
-    step.m, step.s, step.z = map(pointer, before)
-    step.m_after, step.s_after, step.z_after = map(pointer, after)
-    step.beta, step.gamma = pointer(beta), pointer(gamma)
-    return step
-
-
-def _step(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    m: Tensor | None,
-    s: Tensor,
-    z: Tensor,
-    beta: Tensor | None,
-    gamma: Tensor | None,
-    elu: bool,
-    normalize: bool,
-    eps: float,
-) -> tuple[Tensor, ...]:
-    q, k, v, s, z = aligned(q), aligned(k), aligned(v), s.contiguous(), z.contiguous()
-    m = None if m is None else m.contiguous()
-    beta, gamma = (None if x is None else x.contiguous() for x in (beta, gamma))
-    y, m_after, s_after, z_after = _step_fake(q, k, v, m, s, z)
-    after = (None if m is None else m_after, s_after, z_after)
-    before = (m, s, z)
-    run(
-        "step",
-        step_problem(
-            q, k, v, y, before=before, after=after, beta=beta, gamma=gamma, elu=elu, normalize=normalize, eps=eps
-        ),
-        q.dtype,
-    )
-    return y, m_after, s_after, z_after
-
-
-def _step_fake(
-    q: Tensor, k: Tensor, v: Tensor, m: Tensor | None, s: Tensor, z: Tensor, *rest: object
-) -> tuple[Tensor, ...]:
-    return (
-        v.new_empty(v.shape),
-        s.new_empty(s.shape if m is not None else (0,)),
-        s.new_empty(s.shape),
-        z.new_empty(z.shape),
-    )
-
-
 for _name, _real, _fake in (
     ("causal", forward, _causal_fake),
     ("causal_backward", backward, _causal_backward_fake),
-    ("step", _step, _step_fake),
 ):
     _library.impl(_name, _real, "CPU")
     torch.library.register_fake(f"momentum::{_name}", _fake)

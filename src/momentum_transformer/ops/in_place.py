@@ -11,8 +11,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 
-from ..kernels.causal import step_problem
 from ..kernels.library import Connect, Missing, Product, Program, Recall, Rows, Task, native, pointer
+from ..kernels.step import step_problem
 from .adaptive import highest
 from .shapes import Tensor
 from .state import CacheState

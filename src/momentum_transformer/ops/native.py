@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ..kernels import causal, unordered  # registers the operators
+from ..kernels import causal, step, unordered  # noqa: F401  # registers the operators
 from ..kernels.library import Missing, native
 from .eager import eager
 from .feature_maps import elu_plus_one
