@@ -76,7 +76,11 @@ template <class T> inline Mask<T> first(int64_t count) {  // true in the first `
 struct bfloat16 {
     uint16_t bits;
 };
+#if defined(__aarch64__)
+using float16 = __fp16;  // which GCC 12 knows there, and _Float16 it does not
+#else
 using float16 = _Float16;
+#endif
 
 template <class T, class S> inline Vec<T> load_as(const S* p) {
     constexpr int W = width<T>;
