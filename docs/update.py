@@ -14,6 +14,7 @@ from momentum_transformer.bench import limits, suite
 from momentum_transformer.bench.plot import draw
 from momentum_transformer.bench.tables import markdown
 from momentum_transformer.report.page import write_report
+from momentum_transformer.report.tables import Table
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", "docs/experiments.md", "docs/performance.md")
@@ -94,7 +95,7 @@ def profile_table() -> str:
         "÷ linear",
         "least",
     )
-    lines = [" | ".join(("", *columns, "")).strip(), "|---|---|" + "---:|" * (len(columns) - 2)]
+    rows: list[tuple[str, ...]] = []
     linear: dict[str, float] = {}
     for row in result["rows"]:
         least = row["operations"] / result["gemm_flops"] * 1e9
@@ -104,16 +105,15 @@ def profile_table() -> str:
         cells += [f"{100 * row['nanoseconds'][part] / row['total']:.0f} %" for part in parts]
         more = 1 + (least - linear["least"]) / linear["total"]
         cells += [f"{least:.1f}", f"{row['total'] / linear['total']:.2f}", f"{more:.2f}"]
-        lines.append(f"| {' | '.join(cells)} |")
+        rows.append(tuple(cells))
     machine = result["machine"]
     commit = f"{(machine['commit'] or 'unknown')[:12]}{' with changes' if machine['dirty'] else ''}"
-    lines += [
-        "",
+    where = (
         f"β = {result['beta']:g}, float32, one thread ({machine['cpu']}, torch {machine['torch']}), GEMM at "
         f"{result['gemm_flops'] / 1e9:.0f} GFLOP/s, nanoseconds inside the library for a token of one head; "
-        f"{machine['started']}, commit {commit}. Command: `{result['command']}`.",
-    ]
-    return "\n".join(lines) + "\n"
+        f"{machine['started']}, commit {commit}. Command: `{result['command']}`."
+    )
+    return f"{Table('', columns, tuple(rows)).markdown()}\n{where}\n"
 
 
 def accuracy_table() -> str:

@@ -20,8 +20,8 @@ from momentum_transformer.kernels.causal import SEGMENT
 from momentum_transformer.kernels.library import Missing, native
 
 needs_native = pytest.mark.skipif(isinstance(native(), Missing), reason=f"native kernels: {native()}")
-# how far rounding carries, relative to the largest number of a result; gradients cancel more than outputs do
 LONG = 5 * SEGMENT + 7  # where sums go from segment to segment
+# how far rounding carries, relative to the largest number of a result; gradients cancel more than outputs do
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
 
 
@@ -175,11 +175,7 @@ def layouts(draw: st.DrawFn) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(seed)
 
     def tensor(width: int) -> Tensor:
-        match draw(
-            st.sampled_from(
-                ["plain", "by token", "turned", "expanded", "unaligned", "every other head", "overlapping"]
-            )
-        ):
+        match draw(st.sampled_from(LAYOUTS)):
             case "by token":  # as projections leave it
                 return torch.randn(b, n, h, width, generator=generator).transpose(1, 2)
             case "turned":
