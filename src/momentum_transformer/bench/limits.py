@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..ops.native import sums_by_segment
+from ..ops.native import sums_segments
 from ..report.tables import Table
 from ..training.allocator import keep_freed_memory
 from ..training.run_directory import provenance
@@ -35,7 +35,7 @@ def operations(shape: Shape, computes: str, direction: str) -> float:
     three times over, for dq, dk and dv. Long sequences add up s from its value before the segment, once each way.
     """
     walk = (2 if computes == "linear" else 3) * shape.d**2
-    base = shape.d**2 if sums_by_segment(shape.n) else 0
+    base = shape.d**2 if sums_segments(shape.n) else 0
     per_token = walk + base if direction == "forward" else 4 * walk + 2 * base
     return shape.b * shape.h * shape.n * 2 * per_token
 

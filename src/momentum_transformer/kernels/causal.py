@@ -38,6 +38,11 @@ def _segments(n: int) -> int:
     return (n + SEGMENT - 1) // SEGMENT
 
 
+def sums_segments(n: int) -> bool:
+    """Whether a sequence is so long that s, summed in one go, would lose digits (native/scan.h)."""
+    return n > 4 * SEGMENT
+
+
 def _divides(b: int, h: int) -> bool:
     """Whether threads share a sequence: it changes the order of summation, so their number has no say in it."""
     return b * h < (os.cpu_count() or 1)
@@ -87,7 +92,7 @@ def _problem(
     (b, h, n, d), e = q.shape, v.shape[-1]
     _check(q, k, v, beta, gamma, rows, count)
     problem = Problem(b=b, h=h, n=n, d=d, e=e, segment=SEGMENT, elu=elu, normalize=normalize, eps=eps)
-    problem.divide = _divides(b, h) and n > SEGMENT
+    problem.divide, problem.sum_segments = _divides(b, h) and n > SEGMENT, sums_segments(n)
     problem.threads, problem.dtype = torch.get_num_threads(), DTYPES.index(q.dtype)
     problem.q, problem.k, problem.v = Rows.of(q), Rows.of(k), Rows.of(v)
     problem.table_heads = 1 if beta is None else beta.shape[0]

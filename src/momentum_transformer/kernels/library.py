@@ -38,7 +38,7 @@ class Problem(ctypes.Structure):
     """native/problem.h, field by field."""
 
     _fields_ = (
-        *_integers("b h n d e segment divide table_heads elu normalize threads dtype"),
+        *_integers("b h n d e segment divide sum_segments table_heads elu normalize threads dtype"),
         ("eps", ctypes.c_double),
         *_rows("q k v y"),
         *_pointers("denominator rows count beta gamma s z s_after z_after prefix"),

@@ -6,6 +6,7 @@ import torch
 from torch.autograd import forward_ad
 
 from ..kernels import causal, step, unordered  # noqa: F401  # registers the operators
+from ..kernels.causal import sums_segments as sums_segments
 from ..kernels.library import Missing, native
 from .eager import eager
 from .feature_maps import elu_plus_one
@@ -20,11 +21,6 @@ def status() -> str | None:
     """Why the native kernels are not there; None where they are."""
     found = native()
     return found.reason if isinstance(found, Missing) else None
-
-
-def sums_by_segment(n: int) -> bool:
-    """Whether a sequence is so long that the kernels sum s from segment to segment, not in one go (native/scan.h)."""
-    return n > 4 * causal.SEGMENT
 
 
 def native_refusal(q: Tensor, v: Tensor, *, key_mask: Tensor | None, query_mask: Tensor | None) -> str | None:

@@ -125,10 +125,10 @@ template <class T> struct Backward {
                 write_rows<T, N>(acc, dk, begin + i0, smaller<int64_t>(ROWS, rows - i0), column, size.d);
             });
     }
-    void value_gradients(const Sequence<T>& x, int64_t begin, int64_t rows, bool based) {
+    void value_gradients(const Sequence<T>& x, int64_t begin, int64_t rows) {
         int64_t ep = size.ep;
-        T* lane[2] = {based ? added.lane[0] : later.lane[0], later.lane[1]};
-        const T* base = based ? later.lane[0] : nullptr;
+        T* lane[2] = {p.sum_segments ? added.lane[0] : later.lane[0], later.lane[1]};
+        const T* base = p.sum_segments ? later.lane[0] : nullptr;
         retreat(lane, size.d, ep, {taken.K, taken.Q, taken.G, out, size.dp, ep, rows, pace, ahead, base});
         Place<T> dv(p.dv, p, x.b, x.h);
         for (int64_t i0 = 0; i0 < rows; i0 += ROWS)
@@ -165,11 +165,11 @@ template <class T> struct Backward {
             taken.move(-rows);
             look_ahead(x, at - smaller(p.segment, p.n));
             key_gradients(x, at, rows);
-            value_gradients(x, at, rows, is_long(p));
+            value_gradients(x, at, rows);
             rows = pace.block;
         }
         add_to(later.z, added.z, size.dp);
-        if (!is_long(p)) return;
+        if (!p.sum_segments) return;
         add_to(later.lane[0], added.lane[0], size.state);
         turn_later();
     }

@@ -27,7 +27,7 @@ template <class T> struct Forward {
         pack<T, false>(V, size.ep, x.v, begin, rows, padded, size.e);
     }
 
-    void outputs(const Sequence<T>& x, int64_t begin, int64_t rows, bool based) {
+    void outputs(const Sequence<T>& x, int64_t begin, int64_t rows) {
         constexpr int W = width<T>;
         int64_t dp = size.dp, ep = size.ep;
         Place<T> y(p.y, p, x.b, x.h);
@@ -37,8 +37,8 @@ template <class T> struct Forward {
         ahead.add(x.k, begin + rows, BLOCK, size.d);
         ahead.add(x.v, begin + rows, BLOCK, size.e);
         ahead.add(x.q, begin + rows, BLOCK, size.d);
-        T* lane[2] = {based ? local.lane[0] : state.lane[0], state.lane[1]};
-        const T* base = based ? state.lane[0] : nullptr;
+        T* lane[2] = {p.sum_segments ? local.lane[0] : state.lane[0], state.lane[1]};
+        const T* base = p.sum_segments ? state.lane[0] : nullptr;
         scan<T, MOMENTUM>(lane, size, size.d, ep, {Q, K, V, Y, dp, ep, rows, pace, ahead, base});
         T denominator[BLOCK] = {}, factor[BLOCK];
         for (int64_t i0 = 0; i0 < rows; i0 += ROWS) {
@@ -74,9 +74,9 @@ template <class T> struct Forward {
         for (int64_t at = begin; at < end; at += pace.block) {
             int64_t rows = smaller(pace.block, end - at);
             take_keys(x, at, rows);
-            outputs(x, at, rows, is_long(p));
+            outputs(x, at, rows);
         }
-        if (is_long(p)) add_to(state.lane[0], local.lane[0], size.state);
+        if (p.sum_segments) add_to(state.lane[0], local.lane[0], size.state);
         add_to(state.z, local.z, size.dp);
     }
 

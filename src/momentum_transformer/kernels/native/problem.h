@@ -9,7 +9,8 @@ struct Rows {          // a (b, h, n, d) tensor whose last axis is contiguous
 
 struct Problem {
     int64_t b, h, n, d, e;
-    int64_t segment, divide;         // tokens; whether several threads may share a sequence, segment by segment
+    int64_t segment;                 // tokens
+    int64_t divide, sum_segments;    // whether several threads share a sequence; whether s is summed segment by segment
     int64_t table_heads;             // 1, or h where each head has coefficients of its own
     int64_t elu, normalize, threads;
     int64_t dtype;                   // of q, k, v, y: float32, float64, bfloat16, float16; all else is as wide or float32

@@ -60,8 +60,10 @@ template <class T> struct Tokens {
     T* out;
     int64_t ld_key, ld_value, count;  // from token to token: of ask and key, of value and out
     const Pace<T>& pace;
-    Ahead& ahead;  // asked for meanwhile
-    const T* base;  // of s, where the lane holds only what has been added since, or null
+    Ahead& ahead;                     // asked for meanwhile
+    // A sum over many tokens in one go loses digits with each. In long sequences (`sum_segments`) s is therefore what it
+    // was before the segment, its base, and the lane holds only what has been added since. Null: it holds all.
+    const T* base;
 };
 
 // G rows and one vector of columns of the state. Tokens add to `first`, and read `second`, or `first` where it is all;
@@ -153,10 +155,6 @@ inline void scan(T* const* lane, const Sizes<T>& size, int64_t rows, int64_t col
     else
         scan_lanes<T, way, true, true>(lane, size, rows, columns, x);
 }
-
-// A sum over many tokens in one go loses digits with each. In long sequences s and z are therefore, from segment to
-// segment, what they were before plus what has been added to nothing since.
-inline bool is_long(const Problem& p) { return p.n > 4 * p.segment; }
 
 template <class T> inline void add_to(T* to, const T* from, int64_t count) {
     for (int64_t i = 0; i < count; i += width<T>) store(to + i, load(to + i) + load(from + i));
