@@ -7,7 +7,7 @@ READY := .venv/.ready
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt setup.py src/momentum_transformer/kernels/build.py $(wildcard src/momentum_transformer/kernels/native/*)
+$(READY): pyproject.toml constraints.txt setup.py src/momentum_transformer/backend/cpu/build.py $(wildcard src/momentum_transformer/backend/cpu/native/*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3.11"; exit 2; }
 	$(PYTHON) -m venv .venv

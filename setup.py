@@ -10,9 +10,9 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from momentum_transformer.kernels.build import LIBRARY, BuildError, build  # noqa: E402 (after the path is set)
+from momentum_transformer.backend.cpu.build import LIBRARY, BuildError, build  # noqa: E402 (after the path is set)
 
-KERNELS = Path("momentum_transformer", "kernels")
+KERNELS = Path("momentum_transformer", "backend", "cpu")
 
 
 class BuildWithKernels(build_py):

@@ -19,10 +19,10 @@ from unittest.mock import patch
 import torch
 
 from benchmarks.record import machine, save
+from momentum_transformer.backend.choose import active_backend
+from momentum_transformer.backend.cpu import causal_operator as causal
 from momentum_transformer.experiments.copy import CopyTask
 from momentum_transformer.experiments.runs import Request
-from momentum_transformer.kernels import causal
-from momentum_transformer.ops.backends import active_backend
 from momentum_transformer.training import loop, optimizers
 from momentum_transformer.training.allocator import keep_freed_memory
 from momentum_transformer.training.distributed import World

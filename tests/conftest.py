@@ -23,7 +23,7 @@ EQUATIONS = (
     "geometric",
     "heavy_ball",
     "lsh",
-    "masking",
+    "pair_weights",
     "quadratic",
     "random_features",
     "recurrent",

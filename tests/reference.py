@@ -67,3 +67,54 @@ def noncausal(
                     denominator += score
                 y[sample, head, i] = numerator / denominator
     return torch.from_numpy(y)
+
+
+def recurrent(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    alpha: np.ndarray,
+    beta: np.ndarray,
+    gamma: np.ndarray,
+    eta: np.ndarray,
+    delta: np.ndarray,
+    lookahead: np.ndarray,
+    erase: Tensor | None = None,
+    mask: Tensor | None = None,
+    reset: Tensor | None = None,
+    normalize: bool = False,
+    state: tuple[Tensor | None, ...] = (None, None, None),
+    eps: float = 1e-6,
+) -> tuple[Tensor, np.ndarray, np.ndarray, np.ndarray]:
+    """The family's recurrence for each sample and head, and s, m, z after it.
+
+    Coefficients are (b, h, n), alpha (b, h, n, d); q, k are features; k and erase may have fewer heads than v.
+    """
+    q_, k_, v_ = (x.detach().double().numpy() for x in (q, k, v))
+    p_ = k_ if erase is None else erase.detach().double().numpy()
+    (b, h, n), d, e = v_.shape[:3], k_.shape[-1], v_.shape[-1]
+    y, ends = np.zeros((b, h, n, e)), [np.zeros((b, h, d, e)), np.zeros((b, h, d, e)), np.zeros((b, h, d))]
+    for sample in range(b):
+        for head in range(h):
+            at = [(sample, head * x.shape[1] // h) for x in (q_, k_, p_)]
+            s, m, z = (
+                np.zeros(end.shape[2:]) if part is None else part[sample, head].detach().double().numpy()
+                for part, end in zip(state, ends, strict=True)
+            )
+            for t in range(n):
+                if reset is not None and reset[sample, t]:
+                    s, m, z = np.zeros((d, e)), np.zeros((d, e)), np.zeros(d)
+                if mask is not None and not mask[sample, t]:
+                    continue
+                i = (sample, head, t)
+                query, key, erased = (x[place][t] for x, place in zip((q_, k_, p_), at, strict=True))
+                predicted = erased @ (s + lookahead[i] * m)
+                m = beta[i] * m + np.outer(key, eta[i] * (v_[i] - delta[i] * predicted))
+                s = alpha[i][:, None] * s + gamma[i] * m
+                z = z + key
+                y[i] = query @ s / (query @ z + eps if normalize else 1)
+            for end, part in zip(ends, (s, m, z), strict=True):
+                end[sample, head] = part
+    s_end, m_end, z_end = ends
+    return torch.from_numpy(y), s_end, m_end, z_end

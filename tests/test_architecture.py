@@ -8,20 +8,36 @@ import pytest
 import momentum_transformer
 
 ROOT = Path(momentum_transformer.__file__).parent
-# what each package may import, besides itself; a package not listed here does not belong in the tree
+# what each package, and each file at the root, may import besides itself; anything else does not belong in the tree
 ALLOWED = {
-    "kernels": set(),
-    "ops": {"kernels"},
-    "layers": {"ops"},
+    "version": set(),
+    "ops": set(),
+    "backend": {"ops"},
+    "attention": {"backend", "ops"},
+    "layers": {"attention", "ops"},
     "models": {"layers", "ops"},
-    "generation": {"models", "layers", "ops"},
+    "decoding": {"models", "layers", "attention", "backend", "ops"},
+    "generation": {"decoding", "models", "layers", "ops"},
     "training": set(),
     "data": set(),
     "experiments": {"data", "training", "generation", "models", "layers", "ops"},
     "report": {"experiments", "training"},
-    "bench": {"ops", "training", "report"},
+    "bench": {"attention", "backend", "ops", "training", "report"},
     "web": {"experiments", "training", "generation", "models", "ops"},
+    "cli": {"commands"},
+    "commands": {"cli", "bench", "data", "experiments", "generation", "report", "training", "web"},
+    "__main__": {"cli"},
+    "__init__": {"attention", "backend", "layers", "models", "ops"},
 }
+# inside ops a file imports only files before it
+OPS = (
+    *("shapes", "tracing", "memo", "precision", "state", "checks", "geometric", "feature_maps", "coefficients"),
+    *("recurrent", "pair_weights", "chunked", "quadratic", "bidirectional"),
+    *("softmax", "connection", "adaptive", "heavy_ball", "lsh", "random_features", "__init__"),
+)
+MOST_LINES = 300  # of a file
+MOST_STATEMENT_LINES = 60  # of a function, without its signature and docstring
+MOST_COLUMNS = 140  # of a line of C++
 
 
 def imported_packages(path: Path, root: Path = ROOT) -> set[str]:
@@ -46,15 +62,25 @@ def imported_packages(path: Path, root: Path = ROOT) -> set[str]:
     return found
 
 
-MODULES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT)
+MODULES = sorted(ROOT.rglob("*.py"))
+CPLUSPLUS = sorted(path for path in ROOT.rglob("*") if path.suffix in (".h", ".cpp"))
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_run_one_way(path: Path) -> None:
-    package = path.relative_to(ROOT).parts[0]
-    assert package in ALLOWED, f"{package}/ is not in the picture of docs/architecture.md"
+    package = path.relative_to(ROOT).with_suffix("").parts[0]
+    assert package in ALLOWED, f"{package} is not in the picture of docs/architecture.md"
     beyond = imported_packages(path) - {package} - ALLOWED[package] - {"version"}
     assert not beyond, f"{package} must not import {sorted(beyond)}"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "ops").glob("*.py")), ids=lambda path: path.stem)
+def test_files_of_ops_import_only_those_before_them(path: Path) -> None:
+    assert path.stem in OPS, f"ops/{path.name} has no place in the order of ops"
+    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+    imported = {(node.module or "").split(".")[0] for node in nodes if node.level == 1}
+    later = imported - set(OPS[: OPS.index(path.stem)])
+    assert not later, f"ops/{path.name} must not import {sorted(later)}"
 
 
 def test_the_check_sees_relative_and_absolute_imports(tmp_path: Path) -> None:
@@ -72,5 +98,26 @@ def test_public_names_exist(name: str) -> None:
 
 
 def test_files_stay_readable() -> None:
-    long = {path.name: count for path in MODULES if (count := len(path.read_text().splitlines())) > 300}
+    counted = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in MODULES + CPLUSPLUS}
+    long = {name: count for name, count in counted.items() if count > MOST_LINES}
     assert not long, f"split by concept: {long}"
+
+
+def test_functions_fit_a_screen() -> None:
+    tall = []
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                documented = ast.get_docstring(node) is not None and len(node.body) > 1
+                first = node.body[1 if documented else 0].lineno
+                if (node.end_lineno or first) - first >= MOST_STATEMENT_LINES:
+                    tall.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
+    assert not tall, f"split by what they do: {tall}"
+
+
+@pytest.mark.parametrize("path", CPLUSPLUS, ids=lambda path: path.name)
+def test_every_file_of_cplusplus_says_what_it_is_for_in_lines_that_fit(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert lines[0].startswith("// ")
+    wide = [number for number, line in enumerate(lines, start=1) if len(line) > MOST_COLUMNS]
+    assert not wide, f"{path.name} has long lines: {wide}"

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .attention import cu_seqlens, linear_attention, momentum_attention, recurrent_attention
+    from .backend.choose import backends
     from .layers.linformer import LinformerAttention
     from .layers.mixers import LinearAttention, MomentumAttention, SoftmaxAttention
     from .layers.performer import PerformerAttention
@@ -13,16 +15,16 @@ if TYPE_CHECKING:
     from .layers.residual import AdaptiveMomentumResidual, MomentumResidual, PlainResidual
     from .models.encoder import Encoder
     from .ops.adaptive import adaptive_momentum
-    from .ops.attention import linear_attention, momentum_attention
-    from .ops.backends import backends
     from .ops.connection import momentum_connection
     from .ops.feature_maps import elu_plus_one
     from .ops.heavy_ball import optimal_momentum
     from .ops.softmax import softmax_attention
-    from .ops.state import MomentumState
+    from .ops.state import MomentumState, RecurrentState
 
 # where each name lives; loaded at first use, so that `momentum --help` need not wait for torch
 _HOMES = {
+    ".attention": ("cu_seqlens", "linear_attention", "momentum_attention", "recurrent_attention"),
+    ".backend.choose": ("backends",),
     ".layers.linformer": ("LinformerAttention",),
     ".layers.mixers": ("LinearAttention", "MomentumAttention", "SoftmaxAttention"),
     ".layers.performer": ("PerformerAttention",),
@@ -30,13 +32,11 @@ _HOMES = {
     ".layers.residual": ("AdaptiveMomentumResidual", "MomentumResidual", "PlainResidual"),
     ".models.encoder": ("Encoder",),
     ".ops.adaptive": ("adaptive_momentum",),
-    ".ops.attention": ("linear_attention", "momentum_attention"),
-    ".ops.backends": ("backends",),
     ".ops.connection": ("momentum_connection",),
     ".ops.feature_maps": ("elu_plus_one",),
     ".ops.heavy_ball": ("optimal_momentum",),
     ".ops.softmax": ("softmax_attention",),
-    ".ops.state": ("MomentumState",),
+    ".ops.state": ("MomentumState", "RecurrentState"),
 }
 
 __all__ = [
@@ -49,16 +49,19 @@ __all__ = [
     "MomentumState",
     "PerformerAttention",
     "PlainResidual",
+    "RecurrentState",
     "ReformerAttention",
     "SoftmaxAttention",
     "__version__",
     "adaptive_momentum",
     "backends",
+    "cu_seqlens",
     "elu_plus_one",
     "linear_attention",
     "momentum_attention",
     "momentum_connection",
     "optimal_momentum",
+    "recurrent_attention",
     "softmax_attention",
 ]
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from momentum_transformer.backend.cpu.native_backend import status
 from momentum_transformer.bench.limits import bounds_table, bytes_moved, measure_limits, operations, threads_table
 from momentum_transformer.bench.shapes import Shape
 from momentum_transformer.bench.timing import Budget
-from momentum_transformer.ops.native import status
 from tests.bench.records import record
 
 

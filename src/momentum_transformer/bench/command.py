@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from ..ops.backends import active_backend
-from ..ops.backends import backends as statuses
+from ..backend.choose import active_backend
+from ..backend.choose import backends as statuses
 from ..training.allocator import keep_freed_memory
 from . import tables
 from .shapes import BenchError, Shape, parse_shape

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 
-from ..ops.attention import linear_attention, momentum_attention
-from ..ops.backends import backends
+from ..attention import linear_attention, momentum_attention
+from ..backend.choose import backends
 from ..ops.shapes import Tensor
 from . import peers
 from .shapes import BenchError

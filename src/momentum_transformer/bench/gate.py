@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from ..ops.attention import linear_attention, momentum_attention
+from ..attention import linear_attention, momentum_attention
 from ..ops.shapes import Tensor
 from .contestants import BETA, Attend, Contestant, UnavailableError, inputs
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..ops.native import sums_segments
+from ..backend.cpu.causal_operator import sums_segments
 from ..report.tables import Table
 from ..training.allocator import keep_freed_memory
 from ..training.run_directory import provenance

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ..ops.backends import active_backend, backends
+from ..backend.choose import active_backend, backends
 from ..training.run_directory import provenance
 from .contestants import BETA, EVERYONE, OURS, OWN, SDPA, Attend, Contestant
 from .gate import judge

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..decoding.decoder import Decoder, can_decode
 from ..models.logistic_mixture import sample_mixture
 from ..models.pixel_model import PixelModel, PixelModelState
-from .decoder import Decoder, can_decode
 
 
 class Drawn(NamedTuple):

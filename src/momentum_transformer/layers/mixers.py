@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from ..ops.attention import WEIGHTINGS, Weighting, linear_attention, momentum_attention
-from ..ops.checks import check_choice, check_number
+from ..attention import WEIGHTINGS, Weighting, linear_attention, momentum_attention
+from ..ops.checks import MOMENTUM, STEP_SIZE, check_choice, check_number
 from ..ops.feature_maps import FeatureMap, elu_plus_one
 from ..ops.softmax import softmax_attention
 
@@ -80,7 +80,7 @@ class LinearAttention:
         return self
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, at: Situation) -> tuple[Tensor, Any]:
-        result = linear_attention(  # type: ignore[call-overload]  # both overloads at once
+        result = linear_attention(
             q,
             k,
             v,
@@ -106,8 +106,8 @@ class MomentumAttention:
     normalize: bool = True
 
     def __post_init__(self) -> None:
-        check_number("beta", self.beta, below_one=True)
-        check_number("gamma", self.gamma, below_one=False)
+        check_number("beta", self.beta, MOMENTUM)
+        check_number("gamma", self.gamma, STEP_SIZE)
         check_choice("weighting", self.weighting, WEIGHTINGS)
 
     def build(self, heads: int) -> "MomentumAttention":
@@ -119,7 +119,7 @@ class MomentumAttention:
     def mix(
         self, q: Tensor, k: Tensor, v: Tensor, at: Situation, beta: float | Tensor, gamma: float | Tensor
     ) -> tuple[Tensor, Any]:
-        result = momentum_attention(  # type: ignore[call-overload, misc]  # both overloads at once
+        result = momentum_attention(
             q,
             k,
             v,

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..ops.attention import linear_attention
+from ..attention import linear_attention
 from ..ops.checks import check_mask, check_qkv
 from ..ops.precision import full_precision
 from ..ops.random_features import log_features, orthogonal_gaussian
@@ -56,7 +56,7 @@ class Performer(nn.Module):
         wide = torch.promote_types(q.dtype, torch.float32)
         with full_precision(q.device):
             directions = self.directions(q.shape[-1]).to(q.device, wide)
-            result = linear_attention(  # type: ignore[call-overload]  # both overloads at once
+            result = linear_attention(
                 _query_features(q.to(wide), directions),
                 _key_features(k.to(wide), directions, at),
                 v.to(wide),

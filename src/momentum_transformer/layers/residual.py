@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from ..ops.adaptive import RULES, check_delta
-from ..ops.checks import check_choice, check_number
+from ..ops.checks import MOMENTUM, STEP_SIZE, check_choice, check_number
 from ..ops.connection import difference_connection, momentum_connection
 
 
@@ -34,8 +34,8 @@ class MomentumResidual:
     gamma: float = 1.0
 
     def __post_init__(self) -> None:
-        check_number("beta", self.beta, below_one=True)
-        check_number("gamma", self.gamma, below_one=False)
+        check_number("beta", self.beta, MOMENTUM)
+        check_number("gamma", self.gamma, STEP_SIZE)
 
     def __call__(self, x: Tensor, update: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         return momentum_connection(x, update, memory, beta=self.beta, gamma=self.gamma)
@@ -49,8 +49,8 @@ class DifferenceResidual:
     gamma: float = 1.0
 
     def __post_init__(self) -> None:
-        check_number("beta", self.beta, below_one=True)
-        check_number("gamma", self.gamma, below_one=False)
+        check_number("beta", self.beta, MOMENTUM)
+        check_number("gamma", self.gamma, STEP_SIZE)
 
     def __call__(self, x: Tensor, update: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         return difference_connection(x, update, memory, beta=self.beta, gamma=self.gamma)
@@ -65,7 +65,7 @@ class AdaptiveMomentumResidual:
     rule: str = "paper"
 
     def __post_init__(self) -> None:
-        check_number("gamma", self.gamma, below_one=False)
+        check_number("gamma", self.gamma, STEP_SIZE)
         check_delta(self.delta)
         check_choice("rule", self.rule, tuple(RULES))
 

@@ -1,7 +1,6 @@
 """The paper's equations as pure functions; each file is one mechanism."""
 
 from .adaptive import RULES, adaptive_momentum
-from .attention import linear_attention, momentum_attention
 from .connection import difference_connection, momentum_connection
 from .feature_maps import elu_plus_one
 from .heavy_ball import heavy_ball_step, optimal_momentum
@@ -10,6 +9,7 @@ from .state import (
     CacheState,
     LinearState,
     MomentumState,
+    RecurrentState,
     detach_state,
     load_state,
     map_state,
@@ -23,15 +23,14 @@ __all__ = [
     "CacheState",
     "LinearState",
     "MomentumState",
+    "RecurrentState",
     "adaptive_momentum",
     "detach_state",
     "difference_connection",
     "elu_plus_one",
     "heavy_ball_step",
-    "linear_attention",
     "load_state",
     "map_state",
-    "momentum_attention",
     "momentum_connection",
     "move_state",
     "optimal_momentum",

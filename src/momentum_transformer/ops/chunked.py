@@ -1,205 +1,137 @@
-"""Causal attention in linear time: quadratic inside a chunk, recurrent from chunk to chunk.
+"""Causal attention in linear time: quadratic inside a chunk, recurrent from chunk to chunk; any member of the family.
 
-Any recurrence with scalar coefficients, x ← T x + b φ(k)vᵀ with output φ(q)ᵀ x[0], is one `ChunkWeights`. The
-state x stacks r matrices ("lanes"): linear attention has one (s), momentum attention two (s and m).
-
-The backward pass is written out. It stores nothing from the forward pass but the inputs, recomputes the states
-at chunk borders, and is differentiable in turn.
+Inside a chunk, a prediction sees earlier updates of the same chunk, so that the updates u solve one triangular system
+(docs/derivations.md). Members that erase nothing need none. Chunks are recomputed in the backward pass: what is kept
+of the forward pass are the inputs and the states between chunks.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
+from .coefficients import Coefficients, faded
 from .feature_maps import elu_plus_one
-from .geometric import geometric_sums, powers
-from .precision import full_precision
+from .pair_weights import PairWeights, pair_weights
+from .recurrent import Attended
 from .shapes import Float, Tensor
+from .state import RecurrentState
+from .tracing import transformed
 
 
-class ChunkWeights(NamedTuple):
-    """What a chunk of `c` tokens does to its state of `r` lanes, as plain numbers."""
+class Chunk(NamedTuple):
+    """Some tokens of a sequence, with the weights of their pairs where they are known beforehand."""
 
-    pair: Float[Tensor, "*h c c"]  # of key j in the output of query i; zero for j > i
-    read: Float[Tensor, "*h c r"]  # of each lane at the start in the output of query i
-    write: Float[Tensor, "*h c r"]  # of key j in each lane at the end
-    carry: Float[Tensor, "*h r r"]  # of each lane at the start (last axis) in the change of each lane
-
-
-def linear_weights(length: int, *, like: Tensor) -> ChunkWeights:
-    """Linear attention (eq. 7): every earlier token counts one."""
-    ones = torch.ones(length, length, dtype=like.dtype, device=like.device)
-    return ChunkWeights(ones.tril(), ones[:, :1], ones[:, :1], ones.new_zeros(1, 1))
-
-
-def momentum_weights(
-    beta: Float[Tensor, "*h"], gamma: Float[Tensor, "*h"], length: int, *, like: Tensor
-) -> ChunkWeights:
-    """Momentum attention (eq. 13): γ(1 + β + … + βⁱ⁻ʲ), lanes (s, m)."""
-    sums = gamma[..., None] * geometric_sums(beta, length)
-    decay = powers(beta, length)
-    carried = beta[..., None] * sums  # m adds βm to s one token later, β²m after two, …
-    i = torch.arange(length, device=beta.device)
-    zero = torch.zeros_like(beta)
-    faded = (beta - 1) * geometric_sums(beta, length)[..., -1]  # β^length - 1, without the cancellation
-    weights = ChunkWeights(
-        pair=sums[..., (i[:, None] - i[None, :] + 1).clamp(min=0)],
-        read=torch.stack([torch.ones_like(carried[..., 1:]), carried[..., 1:]], -1),
-        write=torch.stack([sums[..., 1:], decay], -1).flip(-2),
-        carry=torch.stack([torch.stack([zero, carried[..., -1]], -1), torch.stack([zero, faded], -1)], -2),
-    )
-    return ChunkWeights(*(weight.to(like.dtype) for weight in weights))
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    erase: Tensor | None
+    documents: Tensor | None  # (..., c) how many documents have begun since before the chunk
+    c: Coefficients
+    weights: PairWeights | None
+    elu: bool  # q and k are what elu + 1 makes features of
 
 
 def chunked_scan(
     q: Float[Tensor, "*b n d"],
     k: Float[Tensor, "*b n d"],
     v: Float[Tensor, "*b n e"],
-    lanes: Float[Tensor, "*b r d e"],
-    z: Float[Tensor, "*b d"],
+    erase: Float[Tensor, "*b n d"] | None,
+    c: Coefficients,
+    state: RecurrentState,
     *,
-    full: ChunkWeights,
-    last: ChunkWeights,
-    elu: bool,
-) -> tuple[Float[Tensor, "*b n e"], Float[Tensor, "*b n"], Float[Tensor, "*b r d e"], Float[Tensor, "*b d"]]:
-    """Numerator, denominator, and the state after the last token, for n > 0.
+    size: int,
+    reset: Tensor | None = None,
+    elu: bool = False,
+) -> Attended:
+    """The form by chunks of `size` tokens, for n > 0. `c` is spread, and knows of masks and resets already.
 
-    `full` are the weights of a whole chunk, `last` those of the n mod c tokens that remain. q, k are features, or
-    with `elu` what elu + 1 makes features of.
+    `reset` is for the denominator alone. q, k are features, or with `elu` what elu + 1 makes features of.
     """
-    return _ChunkedScan.apply(elu, q, k, v, lanes, z, *full, *last)
-
-
-class _ChunkedScan(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        elu: bool, q: Tensor, k: Tensor, v: Tensor, lanes: Tensor, z: Tensor, *weights: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        numerators, denominators = _Pieces(v), _Pieces(q.new_empty(*q.shape[:-1], 1))
-        for (q_c, k_c, v_c), w in _chunks((q, k, v), weights):
-            if elu:
-                q_c, k_c = elu_plus_one(q_c), elu_plus_one(k_c)
-            numerator, denominator = _outputs(q_c, k_c, v_c, lanes, z, w)
-            lanes, z = _advance(k_c, v_c, lanes, z, w)
-            numerators.append(numerator)
-            denominators.append(denominator)
-        return numerators.joined(), denominators.joined().squeeze(-1), lanes, z
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.elu, *tensors = inputs
-        ctx.save_for_backward(*tensors)
-
-    @staticmethod
-    def backward(
-        ctx: Any, d_numerator: Tensor, d_denominator: Tensor, d_lanes: Tensor, d_z: Tensor
-    ) -> tuple[Tensor | None, ...]:
-        with full_precision(d_numerator.device):
-            learned = any(ctx.needs_input_grad[6:])
-            gradients = (d_numerator, d_denominator[..., None], d_lanes, d_z)
-            return None, *_backward(ctx.elu, ctx.saved_tensors, gradients, learned=learned)
-
-
-def _backward(
-    elu: bool, inputs: tuple[Tensor, ...], gradients: tuple[Tensor, ...], *, learned: bool
-) -> tuple[Tensor | None, ...]:
-    """Gradients of q, k, v, lanes, z and, if `learned`, of the weights; docs/derivations.md has the formulas."""
-    q, k, v, lanes, z, *weights = inputs
-    d_numerator, d_denominator, d_lanes, d_z = gradients
-    states = []
-    for (k_c, v_c), w in _chunks((k, v), weights):
-        states.append((lanes, z))
-        lanes, z = _advance(elu_plus_one(k_c) if elu else k_c, v_c, lanes, z, w)
-
-    d_q, d_k, d_v = (_Pieces(x, backwards=True) for x in (q, k, v))
-    d_weights: list[Tensor | None] = [None] * len(weights)
-    for (q_c, k_c, v_c, d_num, d_den), w in reversed(_chunks((q, k, v, d_numerator, d_denominator), weights)):
-        lanes, z = states.pop()
-        if elu:
-            q_c, k_c = elu_plus_one(q_c), elu_plus_one(k_c)
-        scores = q_c @ k_c.transpose(-1, -2)
-        d_weighted = d_num @ v_c.transpose(-1, -2)
-        d_scores = (d_weighted * w.pair + d_den).tril()
-        d_read = torch.einsum("...ce,...rde->...crd", d_num, lanes)
-        d_write = torch.einsum("...ce,...rde->...crd", v_c, d_lanes)
-        d_qc = d_scores @ k_c + _weigh(w.read, d_read) + d_den * z[..., None, :]
-        d_kc = d_scores.transpose(-1, -2) @ q_c + _weigh(w.write, d_write) + d_z[..., None, :]
-        d_q.append(d_qc * q_c.clamp(max=1) if elu else d_qc)  # φ' = min(φ, 1)
-        d_k.append(d_kc * k_c.clamp(max=1) if elu else d_kc)
-        d_v.append(
-            (scores * w.pair).transpose(-1, -2) @ d_num
-            + torch.einsum("...cr,...cd,...rde->...ce", w.write, k_c, d_lanes)
+    n = q.shape[-2]
+    weights = {}
+    if c.constant:
+        weights = {length: pair_weights(c, length, like=v) for length in {min(size, n), n % size} - {0}}
+    kept = torch.is_grad_enabled() and n > size and not (torch.compiler.is_compiling() or transformed())
+    numerators, denominators = [], []
+    for start in range(0, n, size):
+        stop = min(start + size, n)
+        chunk = Chunk(
+            q[..., start:stop, :],
+            k[..., start:stop, :],
+            v[..., start:stop, :],
+            None if erase is None else erase[..., start:stop, :],
+            None if reset is None else reset[..., start:stop].cumsum(-1),
+            c.tokens(start, stop),
+            weights.get(stop - start),
+            elu,
         )
-        if learned:
-            d_chunk = (
-                d_weighted * scores,
-                (d_read * q_c[..., None, :]).sum(-1),
-                (d_write * k_c[..., None, :]).sum(-1),
-                torch.einsum("...rde,...sde->...rs", d_lanes, lanes),
-            )
-            offset = 0 if w.read is weights[1] else len(w)
-            for i, (grad, weight) in enumerate(zip(d_chunk, w, strict=True), start=offset):
-                total = d_weights[i]
-                grad = grad.sum_to_size(weight.shape)
-                d_weights[i] = grad if total is None else total + grad
-        d_lanes = (
-            d_lanes
-            + torch.einsum("...rs,...rde->...sde", w.carry, d_lanes)
-            + torch.einsum("...cr,...cd,...ce->...rde", w.read, q_c, d_num)
-        )
-        d_z = d_z + (d_den * q_c).sum(-2)
-    return d_q.joined(), d_k.joined(), d_v.joined(), d_lanes, d_z, *d_weights
+        if kept:
+            read = checkpoint(_attend, chunk, state, use_reentrant=False, preserve_rng_state=False)
+        else:
+            read = _attend(chunk, state)
+        state = read.state
+        numerators.append(read.numerator)
+        denominators.append(read.denominator)
+    if len(numerators) == 1:
+        return read
+    joined = None if state.z is None else torch.cat([x for x in denominators if x is not None], -1)
+    return Attended(torch.cat(numerators, -2), joined, state)
 
 
-def _chunks(
-    tensors: tuple[Tensor, ...], weights: tuple[Tensor, ...] | list[Tensor]
-) -> list[tuple[tuple[Tensor, ...], ChunkWeights]]:
-    full, last = ChunkWeights(*weights[:4]), ChunkWeights(*weights[4:])
-    size = full.read.shape[-2]
-    pieces = zip(*(tensor.split(size, -2) for tensor in tensors), strict=True)
-    return [(piece, full if piece[0].shape[-2] == size else last) for piece in pieces]
-
-
-def _outputs(q: Tensor, k: Tensor, v: Tensor, lanes: Tensor, z: Tensor, w: ChunkWeights) -> tuple[Tensor, Tensor]:
+def _attend(x: Chunk, state: RecurrentState) -> Attended:
+    q, k = (elu_plus_one(x.q), elu_plus_one(x.k)) if x.elu else (x.q, x.k)
+    exact = pair_weights(x.c, q.shape[-2], like=x.v) if x.weights is None else x.weights
+    w, (s, m, z) = exact.to(x.v.dtype), state
+    u = _updates(k, x.v, k if x.erase is None else x.erase, x.c, w, state)
     scores = q @ k.transpose(-1, -2)
-    numerator = (scores * w.pair) @ v + torch.einsum("...cr,...cd,...rde->...ce", w.read, q, lanes)
-    denominator = scores.tril().sum(-1, keepdim=True) + q @ z[..., None]
-    return numerator, denominator
+    numerator = _weighed(q, k, w.s_of_u, scores) @ u + (q if w.s_of_s is None else q * w.s_of_s) @ s
+    s_after = s if exact.s_of_s is None else faded(s, exact.s_of_s[..., -1, :, None])
+    s_after = s_after + (k * w.s_of_u[..., -1, :, :]).transpose(-1, -2) @ u
+    m_after = None
+    if m is not None and w.s_of_m is not None and w.m_of_u is not None and exact.m_of_m is not None:
+        numerator = numerator + (q * w.s_of_m) @ m
+        s_after = s_after + w.s_of_m[..., -1, :, None] * m
+        m_after = faded(m, exact.m_of_m[..., -1, :, None]) + (k * w.m_of_u[..., -1, :, :]).transpose(-1, -2) @ u
+    if z is None:
+        return Attended(numerator, None, RecurrentState(s_after, m_after, None))
+    denominator, z_after = _denominator(q, k, z, scores, x.documents)
+    return Attended(numerator, denominator, RecurrentState(s_after, m_after, z_after))
 
 
-def _advance(k: Tensor, v: Tensor, lanes: Tensor, z: Tensor, w: ChunkWeights) -> tuple[Tensor, Tensor]:
-    lanes = (
-        lanes
-        + torch.einsum("...rs,...sde->...rde", w.carry, lanes)
-        + torch.einsum("...cr,...cd,...ce->...rde", w.write, k, v)
-    )
-    return lanes, z + k.sum(-2)
+def _updates(k: Tensor, v: Tensor, p: Tensor, c: Coefficients, w: PairWeights, state: RecurrentState) -> Tensor:
+    """u_i = η_i (v_i - δ_i p_iᵀ(s_{i-1} + ρ_i m_{i-1})) for all tokens of a chunk at once."""
+    s, m, _ = state
+    eta, delta, rho = (None if x is None else x[..., None].to(v.dtype) for x in (c.eta, c.delta, c.lookahead))
+    u = v if eta is None else eta * v
+    if delta is None:
+        return u
+    strength = delta if eta is None else eta * delta
+    earlier = w.before()
+    pairs, seen = earlier.s_of_u, (p if earlier.s_of_s is None else p * earlier.s_of_s) @ s
+    if m is not None and earlier.s_of_m is not None and earlier.m_of_u is not None and earlier.m_of_m is not None:
+        of_m = earlier.s_of_m
+        if rho is not None:
+            of_m = of_m + rho * earlier.m_of_m
+            pairs = pairs + rho[..., None] * earlier.m_of_u
+        seen = seen + (p * of_m) @ m
+    system = strength * _weighed(p, k, pairs, None)
+    return torch.linalg.solve_triangular(system, u - strength * seen, upper=False, unitriangular=True)
 
 
-def _weigh(weight: Tensor, x: Tensor) -> Tensor:
-    return torch.einsum("...cr,...crd->...cd", weight, x)
+def _weighed(q: Tensor, k: Tensor, pairs: Tensor, scores: Tensor | None) -> Tensor:
+    """Σ_d q_id k_jd pairs_ijd; `scores` are the products q_i·k_j, where they are there already."""
+    if pairs.shape[-1] > 1:
+        return torch.einsum("...id,...ijd,...jd->...ij", q, pairs, k)
+    return (q @ k.transpose(-1, -2) if scores is None else scores) * pairs.squeeze(-1)
 
 
-class _Pieces:
-    """The chunks of a result. Written straight into place, or joined at the end where a graph of them is needed."""
-
-    def __init__(self, like: Tensor, *, backwards: bool = False) -> None:
-        self.backwards = backwards
-        self.pieces: list[Tensor] = []
-        self.whole: Tensor | None = None
-        if not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
-            self.whole = torch.empty_like(like)
-            self.left = self.whole
-
-    def append(self, piece: Tensor) -> None:
-        if self.whole is None:
-            self.pieces.append(piece)
-            return
-        length, rest = piece.shape[-2], self.left.shape[-2] - piece.shape[-2]
-        self.left.narrow(-2, rest if self.backwards else 0, length).copy_(piece)
-        self.left = self.left.narrow(-2, 0 if self.backwards else length, rest)
-
-    def joined(self) -> Tensor:
-        if self.whole is None:
-            return torch.cat(self.pieces[::-1] if self.backwards else self.pieces, -2)
-        return self.whole
+def _denominator(q: Tensor, k: Tensor, z: Tensor, scores: Tensor, documents: Tensor | None) -> tuple[Tensor, Tensor]:
+    """q_iᵀz_i for each token of a chunk, and z after the last one."""
+    before = (q @ z[..., None]).squeeze(-1)
+    if documents is None:
+        return scores.tril().sum(-1) + before, z + k.sum(-2)
+    same = torch.where(documents[..., :, None] == documents[..., None, :], scores.tril(), 0).sum(-1)
+    last = documents[..., -1:]
+    z_after = torch.where(last == 0, z, 0) + torch.where((documents == last)[..., None], k, 0).sum(-2)
+    return same + torch.where(documents == 0, before, 0), z_after

@@ -4,7 +4,7 @@ Layer ℓ proposes an `update` of x (its attention output). A plain residual add
 keeps some of the motion of the layers before.
 """
 
-from .checks import check_like, check_number, check_range
+from .checks import MOMENTUM, STEP_SIZE, check_like, check_number, check_range
 from .shapes import Float, Tensor
 
 
@@ -46,11 +46,11 @@ def difference_connection(
 
 
 def _check(x: Tensor, beta: float | Tensor, gamma: float | Tensor, others: dict[str, Tensor | None]) -> None:
-    for name, value, below_one in (("beta", beta, True), ("gamma", gamma, False)):
+    for name, value, allowed in (("beta", beta, MOMENTUM), ("gamma", gamma, STEP_SIZE)):
         if isinstance(value, Tensor):
-            check_range(name, value, below_one=below_one)
+            check_range(name, value, allowed)
         else:
-            check_number(name, value, below_one=below_one)
+            check_number(name, value, allowed)
     for name, tensor in others.items():
         if tensor is not None:
             check_like(name, tensor, x, "x")

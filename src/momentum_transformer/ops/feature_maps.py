@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .tracing import transformed
+
 FeatureMap = Callable[[Tensor], Tensor]
 
 
@@ -31,6 +33,8 @@ def elu_plus_one(x: Tensor) -> Tensor:
 
     Written with exp rather than expm1, so that strongly negative inputs keep their relative precision.
     """
+    if transformed():
+        return x.clamp(max=0).exp() + x.relu()
     if not (x.requires_grad and torch.is_grad_enabled()):  # `apply` inspects signatures at every call
         return _EluPlusOne.forward(x)
     return _EluPlusOne.apply(x)

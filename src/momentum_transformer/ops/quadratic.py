@@ -6,21 +6,22 @@ A reference for reading and testing, in quadratic time and memory.
 import torch
 
 from .geometric import geometric_sums, powers
+from .recurrent import Attended
 from .shapes import Bool, Float, Tensor
-from .state import MomentumState
+from .state import RecurrentState
 
 
 def momentum_quadratic(
     q: Float[Tensor, "*b n d"],
     k: Float[Tensor, "*b n d"],
     v: Float[Tensor, "*b n e"],
-    state: MomentumState,
+    state: RecurrentState,
     *,
     beta: Float[Tensor, "*h"],
     gamma: Float[Tensor, "*h"],
     mask: Bool[Tensor, "*#b n"] | None = None,
-) -> tuple[Float[Tensor, "*b n e"], Float[Tensor, "*b n"], MomentumState]:
-    """Numerator, denominator and final state of eq. 13. q, k are features.
+) -> Attended:
+    """Eq. 13, for n > 0; without an m in the state β must be 0 (eq. 7). q, k are features.
 
     A pair's weight depends on `steps`, the number of real tokens from key to query, both counted; the state
     that was given looks like one more key, `age` real tokens back.
@@ -40,16 +41,16 @@ def momentum_quadratic(
     scores = q @ k.transpose(-1, -2)
     weight = sums.gather(-1, steps.flatten(-2)).reshape(scores.shape)
     from_m = carried.gather(-1, age)
-    numerator = (weight * scores) @ v + q @ state.s + from_m[..., None] * (q @ state.m)
-    denominator = (scores * (steps > 0)).sum(-1) + (q @ state.z[..., None]).squeeze(-1)
-    if n == 0:
-        return numerator, denominator, state
-
-    last = age[..., -1:]
-    key_weight_m = decay.gather(-1, (last - age).clamp(min=0))
-    final = MomentumState(
-        m=decay.gather(-1, last)[..., None] * state.m + (key_weight_m[..., None] * k).transpose(-1, -2) @ v,
-        s=state.s + from_m[..., -1:, None] * state.m + (weight[..., -1, :, None] * k).transpose(-1, -2) @ v,
-        z=state.z + k.sum(-2),
-    )
-    return numerator, denominator, final
+    s, m, z = state
+    numerator = (weight * scores) @ v + q @ s
+    s = s + (weight[..., -1, :, None] * k).transpose(-1, -2) @ v
+    if m is not None:
+        numerator = numerator + from_m[..., None] * (q @ m)
+        s = s + from_m[..., -1:, None] * m
+        last = age[..., -1:]
+        key_weight_m = decay.gather(-1, (last - age).clamp(min=0))
+        m = decay.gather(-1, last)[..., None] * m + (key_weight_m[..., None] * k).transpose(-1, -2) @ v
+    if z is None:
+        return Attended(numerator, None, RecurrentState(s, m, None))
+    denominator = (scores * (steps > 0)).sum(-1) + (q @ z[..., None]).squeeze(-1)
+    return Attended(numerator, denominator, RecurrentState(s, m, z + k.sum(-2)))

@@ -13,6 +13,14 @@ from torch import Tensor
 S = TypeVar("S")
 
 
+class RecurrentState(NamedTuple):
+    """The state of a member of the family, in float32 or wider."""
+
+    s: Tensor  # (b, h, d, e)  what is read
+    m: Tensor | None = None  # (b, h, d, e)  momentum of the updates; None where the member has none
+    z: Tensor | None = None  # (b, h, d)     denominator; None without normalisation
+
+
 class MomentumState(NamedTuple):
     """The state of causal momentum attention, in float32 or wider."""
 

@@ -45,12 +45,7 @@ def train(
     """Train until the last step or an interruption; returns whether the last step was reached."""
     model = task.model.to(world.device)
     optimizer = make_optimizer(model.parameters(), config)
-    counters = Counters()
-    if resume:
-        counters = Counters(**load_model(run.last, model))
-        load_optimizer(run.last, optimizer)
-        if world.leads:
-            run.forget_metrics_after(counters.step)
+    counters = _resumed(model, optimizer, run, world) if resume else Counters()
     scaler = torch.amp.GradScaler(world.device.type, enabled=_precision(config, world) == "float16")
     wrapped = world.wrap(model)
     if config.compile:
@@ -104,6 +99,15 @@ def train(
         recorder.write("end", counters.step, {"seconds": counters.seconds, "best_step": counters.best_step})
         recorder.close()
     return True
+
+
+def _resumed(model: nn.Module, optimizer: torch.optim.Optimizer, run: RunDirectory, world: World) -> Counters:
+    """The last checkpoint, with the metrics that came after it taken back."""
+    counters = Counters(**load_model(run.last, model))
+    load_optimizer(run.last, optimizer)
+    if world.leads:
+        run.forget_metrics_after(counters.step)
+    return counters
 
 
 def _step(

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .causal import check_coefficients, run
+from .causal_operator import check_coefficients, run
 from .library import Rows, Step, aligned, pointer
 
 _library = torch.library.Library("momentum", "FRAGMENT")

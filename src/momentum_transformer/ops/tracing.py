@@ -1,10 +1,18 @@
-"""Whether a call is computed here and now, or traced."""
+"""Whether a call is computed here and now, traced by a compiler, or transformed by torch.func."""
 
 import torch
 from torch._C import _functorch
+from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from .shapes import Tensor
+
+
+def transformed() -> bool:
+    """Whether `vmap`, `grad` or `jvp` of torch.func, or forward-mode differentiation, is at work."""
+    if torch.compiler.is_compiling():
+        return False
+    return _functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
 def eager(*tensors: Tensor | None) -> bool:
@@ -17,6 +25,6 @@ def eager(*tensors: Tensor | None) -> bool:
 
 
 def _plain(x: Tensor) -> bool:
-    """No subclass, no batch of `vmap`, no number whose sign is still to be turned."""
+    """No subclass, no batch of `vmap`, no lazy negation bit."""
     known = type(x) is Tensor or type(x) is Parameter
     return known and not (x.is_neg() or _functorch.is_batchedtensor(x) or _functorch.is_legacy_batchedtensor(x))

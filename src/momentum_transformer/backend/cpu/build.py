@@ -1,6 +1,6 @@
 """Compile the native kernels: one shared library, no headers of Python or PyTorch, each instruction set in turn.
 
-`python -m momentum_transformer.kernels.build` rebuilds it in place; `pip install` does the same.
+`python -m momentum_transformer.backend.cpu.build` rebuilds it in place; `pip install` does the same.
 """
 
 import os

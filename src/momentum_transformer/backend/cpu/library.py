@@ -107,7 +107,7 @@ class Functions(NamedTuple):
 
     forward: Any
     backward: Any
-    unordered: Any
+    bidirectional: Any
     step: Any
     program: Any
 
@@ -139,7 +139,7 @@ def native() -> Native | Missing:
         return Missing("switched off by MOMENTUM_NATIVE=0")
     path = Path(asked) if asked else Path(__file__).parent / LIBRARY
     if not path.exists():
-        return Missing("not compiled: run `python -m momentum_transformer.kernels.build` where a C++ compiler is")
+        return Missing("not compiled: run `python -m momentum_transformer.backend.cpu.build` where a C++ compiler is")
     try:
         library = ctypes.CDLL(str(path))
         library.momentum_sizes.restype = ctypes.c_int64
@@ -148,7 +148,7 @@ def native() -> Native | Missing:
     except (OSError, AttributeError) as error:
         return Missing(f"cannot be loaded: {error}")
     if sizes != [*(ctypes.sizeof(kind) for kind in STRUCTURES), digest()]:
-        return Missing("compiled from other sources: run `python -m momentum_transformer.kernels.build`")
+        return Missing("compiled from other sources: run `python -m momentum_transformer.backend.cpu.build`")
     names = [name for bit, name in enumerate(VARIANTS) if found >> bit & 1]
     wanted = os.environ.get("MOMENTUM_ISA", names[-1])
     if wanted not in names:

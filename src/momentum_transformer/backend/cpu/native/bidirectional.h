@@ -4,14 +4,14 @@
 
 namespace {
 
-template <class T> struct Unordered {
+template <class T> struct Bidirectional {
     const Problem& p;
     Sizes<T> size;
     T *Q, *K, *V;
     State<T> state;
     int32_t *keys, *queries;  // those that exist
 
-    Unordered(const Problem& p, Arena& arena)
+    Bidirectional(const Problem& p, Arena& arena)
         : p(p), size(p), Q(arena.take<T>(BLOCK * size.dp)), K(arena.take<T>(BLOCK * size.dp)),
           V(arena.take<T>(BLOCK * size.ep)), state(arena, size), keys(arena.take<int32_t>(p.m)),
           queries(arena.take<int32_t>(p.n)) {}

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from momentum_transformer import backends, linear_attention, momentum_attention
-from momentum_transformer.kernels.build import BuildError, build, compiler
-from momentum_transformer.kernels.causal import SEGMENT
-from momentum_transformer.kernels.library import Missing, native
+from momentum_transformer.backend.cpu.build import BuildError, build, compiler
+from momentum_transformer.backend.cpu.causal_operator import SEGMENT
+from momentum_transformer.backend.cpu.library import Missing, native
 
 needs_native = pytest.mark.skipif(isinstance(native(), Missing), reason=f"native kernels: {native()}")
 LONG = 5 * SEGMENT + 7  # where sums go from segment to segment
@@ -376,7 +376,7 @@ def test_without_the_library_native_says_how_to_get_it_and_auto_does_without(mon
         assert torch.equal(momentum_attention(q, k, v, beta=0.5), expected)
         first = backends()[0]
         assert (first.name, first.available) == ("native", False)
-        assert "kernels.build" in first.reason
+        assert "cpu.build" in first.reason
     finally:
         native.cache_clear()
 
@@ -428,7 +428,7 @@ def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     }
     tests = [
         "-k",
-        "layout or native_equals_chunked or threads or one_token or state or masks or decoding or exist"
+        "layout or native_equals_chunked or threads or one_token or state or masks or decoding_equals or exist"
         " or pytorch_form or options or overlap or nothing_in",
         "-m",
         "not slow",
@@ -436,7 +436,7 @@ def test_sanitizers_find_nothing(tmp_path: Path) -> None:
         "no:xdist",
     ]
     here = Path(__file__)
-    files = [here, here.with_name("test_unordered.py"), here.parents[1] / "generation" / "test_decoder.py"]
+    files = [here, here.with_name("test_bidirectional.py"), here.parents[1] / "decoding" / "test_decoder.py"]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-qs", "-p", "no:cacheprovider", *map(str, files), *tests],
         env=watched,

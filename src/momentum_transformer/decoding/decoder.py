@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..backend.cpu.native_backend import status
 from ..layers.block import Block
 from ..layers.mixers import LinearAttention, MomentumAttention, SoftmaxAttention
 from ..layers.residual import AdaptiveMomentumResidual, MomentumResidual, PlainResidual
 from ..models.encoder import Encoder, EncoderState
-from ..ops.checks import check_state, coefficient
+from ..ops.checks import checked_state
+from ..ops.coefficients import MOMENTUM_ATTENTION, Coefficients, member
 from ..ops.feature_maps import elu_plus_one
-from ..ops.in_place import TokenProgram
-from ..ops.native import status
-from ..ops.recurrences import Linear, Momentum, Recurrence
 from ..ops.softmax import check_cache
-from ..ops.state import CacheState, map_state
+from ..ops.state import CacheState, LinearState, MomentumState, map_state
+from .program import TokenProgram
 
 
 def can_decode(encoder: Encoder) -> bool:
@@ -41,16 +41,15 @@ def _served(block: Block) -> bool:
     return isinstance(block.attention.mixer, SoftmaxAttention) or _recurrence(block) is not None
 
 
-def _recurrence(block: Block) -> Recurrence | None:
-    mixer, device = block.attention.mixer, torch.device("cpu")
+def _recurrence(block: Block) -> Coefficients | None:
+    mixer = block.attention.mixer
     if not isinstance(mixer, LinearAttention | MomentumAttention) or mixer.feature_map not in (None, elu_plus_one):
         return None
     if isinstance(mixer, LinearAttention):
-        return Linear()
+        return Coefficients()
     if mixer.weighting != "relative":
         return None
-    beta = coefficient("beta", mixer.beta, 1, device, below_one=True)
-    return Momentum(beta, coefficient("gamma", mixer.gamma, 1, device, below_one=False))
+    return member(torch.empty(0, 1, 0, 0), MOMENTUM_ATTENTION, beta=mixer.beta, gamma=mixer.gamma)[0]
 
 
 class _Buffers(NamedTuple):
@@ -173,7 +172,10 @@ class Decoder:
             return
         assert recurrence is not None
         assert isinstance(mixer, LinearAttention | MomentumAttention)
-        check_state(state, recurrence.state_type, q.device)
+        (b, h, d), e = q.shape, v.shape[-1]
+        kind = LinearState if recurrence.beta is None else MomentumState
+        shapes: dict[str, tuple[int, ...] | None] = {"m": (b, h, d, e), "s": (b, h, d, e), "z": (b, h, d)}
+        checked_state(state, kind, shapes, q)
         # the kernels take contiguous states, and nobody else's
         own = map_state(lambda x: x.to(q.dtype, copy=True, memory_format=torch.contiguous_format), state)
         self._layers.append(own)

@@ -38,7 +38,7 @@ struct Problem {
     void* dz;
     double* d_coefficients;  // (b, h, 2): gradients of β and γ; or null
 
-    // without order only
+    // without causal order only
     int64_t m;                  // keys
     const uint8_t* key_mask;    // (b, m) which of them exist, or null
     const uint8_t* query_mask;  // (b, n)

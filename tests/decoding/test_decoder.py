@@ -12,13 +12,13 @@ from momentum_transformer import (
     PlainResidual,
     SoftmaxAttention,
 )
-from momentum_transformer.generation.decoder import Decoder, can_decode
-from momentum_transformer.kernels.build import VARIANTS
-from momentum_transformer.kernels.library import Missing, native
+from momentum_transformer.backend.cpu.build import VARIANTS
+from momentum_transformer.backend.cpu.library import Missing, native
+from momentum_transformer.backend.cpu.native_backend import status
+from momentum_transformer.decoding.decoder import Decoder, can_decode
 from momentum_transformer.layers.mixers import Mixer
 from momentum_transformer.layers.residual import Residual
 from momentum_transformer.models.encoder import EncoderState
-from momentum_transformer.ops.native import status
 
 needs_native = pytest.mark.skipif(status() is not None, reason=f"native kernels: {status()}")
 RULES: dict[str, Residual] = {
@@ -129,7 +129,7 @@ def test_what_it_cannot_serve_it_says() -> None:
 def test_states_and_inputs_that_do_not_fit_are_refused() -> None:
     encoder = Encoder(2, 16, 2).eval()
     state = encoder.initial_state(3)
-    with pytest.raises(ValueError, match="m must be contiguous"):
+    with pytest.raises(ValueError, match=r"state.m must have shape \(3, 2, 8, 8\)"):
         Decoder(encoder, Encoder(2, 16, 4).eval().initial_state(3))
     with pytest.raises(ValueError, match="state must be a MomentumState"):
         Decoder(encoder, Encoder(2, 16, 2, attention=LinearAttention()).eval().initial_state(3))

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .causal import DTYPES, run
+from .causal_operator import DTYPES, run
 from .library import Problem, Rows, aligned, empty_rows, pointer
 
 
@@ -33,5 +33,5 @@ def forward(
     problem.m, problem.key_mask, problem.query_mask = m, pointer(key_mask), pointer(query_mask)
     if by_age is not None:
         problem.table_heads, problem.by_age = by_age.shape[0], by_age.data_ptr()
-    run("unordered", problem, q.dtype)
+    run("bidirectional", problem, q.dtype)
     return y

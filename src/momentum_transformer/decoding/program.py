@@ -11,11 +11,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 
-from ..kernels.library import Connect, Missing, Product, Program, Recall, Rows, Task, native, pointer
-from ..kernels.step import step_problem
-from .adaptive import highest
-from .shapes import Tensor
-from .state import CacheState
+from ..backend.cpu.library import Connect, Missing, Product, Program, Recall, Rows, Task, native, pointer
+from ..backend.cpu.step_operator import step_problem
+from ..ops.adaptive import highest
+from ..ops.coefficients import Coefficients
+from ..ops.shapes import Tensor
+from ..ops.state import CacheState
 
 ACTIVATIONS = (None, "relu", "gelu")
 PANEL = 32  # columns of weights side by side, as native/product.h reads them
@@ -63,10 +64,10 @@ class TokenProgram:
         self._add(0, problem, x, panels, bias, out)
 
     def attend(
-        self, recurrence: Any, q: Tensor, k: Tensor, v: Tensor, y: Tensor, state: Any, *, elu: bool, normalize: bool
+        self, c: Coefficients, q: Tensor, k: Tensor, v: Tensor, y: Tensor, state: Any, *, elu: bool, normalize: bool
     ) -> None:
         """Attention (eq. 8, 12): reads q, k (b, h, d), v (b, h, e); changes `state`; writes y (b, h, e)."""
-        beta, gamma = getattr(recurrence, "beta", None), getattr(recurrence, "gamma", None)
+        beta, gamma = c.beta, c.gamma
         parts = (getattr(state, "m", None), state.s, state.z)
         problem = step_problem(
             q, k, v, y, before=parts, after=parts, beta=beta, gamma=gamma, elu=elu, normalize=normalize, eps=1e-6

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from momentum_transformer.kernels.build import VARIANTS
-from momentum_transformer.kernels.library import Missing, native
+from momentum_transformer.backend.cpu.build import VARIANTS
+from momentum_transformer.backend.cpu.library import Missing, native
 
 
 @pytest.fixture(params=VARIANTS)

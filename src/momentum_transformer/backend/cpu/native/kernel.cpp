@@ -7,7 +7,7 @@
 #include "parallel.h"
 #include "step.h"
 #include "team.h"
-#include "unordered.h"
+#include "bidirectional.h"
 
 namespace {
 
@@ -68,8 +68,8 @@ template <class T> bool forward(const Problem& p) {
            run<K>(p, all * parts, [=](K& k, int64_t i) { k.write(i / parts, i % parts); });
 }
 
-template <class T> bool unordered(const Problem& p) {
-    using K = Unordered<T>;
+template <class T> bool bidirectional(const Problem& p) {
+    using K = Bidirectional<T>;
     return run<K>(p, p.b * p.h, [](K& k, int64_t i) { k.whole(i); });
 }
 
@@ -108,7 +108,7 @@ template <class T> bool decode(const Program& p) {
 
 // zero, or one where memory ran out
 extern "C" int ENTRY(forward)(const Problem* p) { return !forward<REAL>(*p); }
-extern "C" int ENTRY(unordered)(const Problem* p) { return !unordered<REAL>(*p); }
+extern "C" int ENTRY(bidirectional)(const Problem* p) { return !bidirectional<REAL>(*p); }
 extern "C" int ENTRY(backward)(const Problem* p) { return !backward<REAL>(*p); }
 extern "C" int ENTRY(program)(const Program* p) { return !decode<REAL>(*p); }
 extern "C" int ENTRY(step)(const Step* p) {

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from momentum_transformer import linear_attention, momentum_attention
-from momentum_transformer.kernels import unordered
-from momentum_transformer.kernels.library import Missing, native
+from momentum_transformer.backend.cpu import bidirectional_call
+from momentum_transformer.backend.cpu.library import Missing, native
 
 pytestmark = pytest.mark.skipif(isinstance(native(), Missing), reason=f"native kernels: {native()}")
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 2e-3}
@@ -26,13 +26,13 @@ SHAPES = [
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     """What the native form was called with."""
     seen: list[Tensor] = []
-    real = unordered.forward
+    real = bidirectional_call.forward
 
     def watched(q: Tensor, *rest: Any, **options: Any) -> Tensor:
         seen.append(q)
         return real(q, *rest, **options)
 
-    monkeypatch.setattr(unordered, "forward", watched)
+    monkeypatch.setattr(bidirectional_call, "forward", watched)
     return seen
 
 

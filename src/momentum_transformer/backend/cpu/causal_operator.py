@@ -1,11 +1,13 @@
 """The native kernels as PyTorch operators: `momentum::causal` and its backward pass.
 
-Autograd belongs to `ops.native`. q, k, v are (b, h, n, d) on the CPU, in one of DTYPES; a state is (b, h, lanes, d, e)
-and (b, h, d), float32, or float64 like q. β and γ are float64, (1,) or (h,); without them attention is linear.
+Autograd belongs to `autograd.py`. q, k, v are (b, h, n, d) on the CPU, in one of DTYPES; a state is
+(b, h, lanes, d, e) and (b, h, d), float32, or float64 like q. β and γ are float64, (1,) or (h,); without them
+attention is linear.
 """
 
 import ctypes
 import os
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -110,11 +112,19 @@ def run(which: str, problem: ctypes.Structure, dtype: torch.dtype) -> None:
 
 
 def _causal_outputs(
-    q: Tensor, v: Tensor, beta: Tensor | None, rows: Tensor | None, return_state: bool, keep: bool = True
+    q: Tensor,
+    v: Tensor,
+    beta: Tensor | None,
+    rows: Tensor | None,
+    return_state: bool,
+    *,
+    keep: bool = True,
+    traced: bool = True,
 ) -> tuple[Tensor, ...]:
     (b, h, n, d), e, wide = q.shape, v.shape[-1], _wide(q)
     lanes, parts = 1 if beta is None else 2, _segments(n)
-    connected = parts > 1 and (keep or _divides(b, h))
+    # in a trace n may be a symbol, so shapes depend on it by arithmetic alone
+    connected = traced or (parts > 1 and (keep or _divides(b, h)))
     return (
         empty_rows(v, rows),
         q.new_empty((b, h, n) if keep else (0,), dtype=wide),
@@ -139,14 +149,20 @@ def forward(
     eps: float,
     return_state: bool,
     keep: bool = True,
+    traced: bool = False,
 ) -> tuple[Tensor, ...]:
-    """`momentum::causal`; without `keep`, what only the backward pass reads is neither written nor there."""
+    """`momentum::causal`; without `keep`, what only the backward pass reads is neither written nor there.
+
+    `traced`: the shapes of all results are those that a trace expects.
+    """
     q, k, v = aligned(q), aligned(k), aligned(v)
     problem = _problem(q, k, v, beta, gamma, rows, count, elu=elu, normalize=normalize, eps=eps)
-    outputs = _causal_outputs(q, v, beta, rows, return_state, keep)
+    outputs = _causal_outputs(q, v, beta, rows, return_state, keep=keep, traced=traced)
     y, denominator, prefix, s_after, z_after = outputs
+    if traced and q.shape[2] <= SEGMENT:
+        prefix.zero_()  # nobody reads it, but results are numbers
     problem.y, problem.denominator = Rows.of(y), denominator.data_ptr() if keep else None
-    problem.prefix = prefix.data_ptr() if prefix.numel() else None
+    problem.prefix = prefix.data_ptr() if prefix.numel() and q.shape[2] > SEGMENT else None
     if s is not None and z is not None:
         s, z = s.contiguous(), z.contiguous()
         problem.s, problem.z = s.data_ptr(), z.data_ptr()
@@ -201,7 +217,7 @@ def backward(
     dq, dk, dv, ds, dz, d_coefficients = outputs
     problem.y, problem.denominator, problem.dy = Rows.of(y), denominator.data_ptr(), Rows.of(dy)
     problem.dq, problem.dk, problem.dv = Rows.of(dq), Rows.of(dk), Rows.of(dv)
-    problem.prefix = prefix.data_ptr() if prefix.numel() else None
+    problem.prefix = prefix.data_ptr() if prefix.numel() and q.shape[2] > SEGMENT else None
     if s is not None and z is not None:
         s, z = s.contiguous(), z.contiguous()
         problem.s, problem.z = s.data_ptr(), z.data_ptr()
@@ -224,7 +240,7 @@ def _causal_backward_fake(
 
 
 for _name, _real, _fake in (
-    ("causal", forward, _causal_fake),
+    ("causal", partial(forward, traced=True), _causal_fake),
     ("causal_backward", backward, _causal_backward_fake),
 ):
     _library.impl(_name, _real, "CPU")

@@ -1,0 +1,1 @@
+"""Attention in native code for CPUs."""

@@ -1,0 +1,143 @@
+"""Gradients of the native causal attention: by native code, and differentiable again by the chunked form."""
+
+from typing import Any
+
+import torch
+
+from ...ops.coefficients import Coefficients
+from ...ops.feature_maps import elu_plus_one
+from ...ops.shapes import Tensor
+from ...ops.state import RecurrentState
+from ...ops.tracing import eager
+from ..call import Call
+from ..pytorch import CHUNKED
+from . import causal_operator
+
+TENSORS = 7  # q, k, v, s, z, beta, gamma: what may need gradients
+
+
+def causal(
+    tensors: tuple[Tensor | None, ...], options: tuple[Any, ...], *, needs_gradients: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """y and the lanes and z of the state after the last token, of `momentum::causal`."""
+    # PyTorch's way to an operator and its gradients is long; what nobody traces takes a short cut
+    if not eager(*tensors):
+        output = torch.ops.momentum.causal(*tensors, *options)
+    elif needs_gradients:
+        output = _Causal.apply(*tensors, options)
+    else:
+        output = causal_operator.forward(*tensors, *options, keep=False)  # type: ignore[arg-type, misc]
+    y, _, _, s_after, z_after = output
+    return y, s_after, z_after
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    *tensors, elu, normalize, eps, ctx.return_state = inputs
+    y, denominator, prefix, _, _ = output
+    ctx.options = (elu, normalize, eps)
+    ctx.mark_non_differentiable(denominator, prefix)
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*tensors, y, denominator, prefix)
+
+
+def _backward(ctx: Any, dy: Tensor | None, *others: Tensor | None) -> tuple[Tensor | None, ...]:
+    q, k, v, s, z, beta, gamma, rows, count, y, denominator, prefix = ctx.saved_tensors
+    _, _, ds_after, dz_after = others if ctx.return_state else (None,) * 4
+    nothing = (None,) * 6
+    if dy is None and ds_after is None and dz_after is None:
+        return (None,) * TENSORS + nothing
+    if torch.is_grad_enabled():
+        return *_differentiable(ctx, dy, ds_after, dz_after), *nothing
+    if dy is None:
+        dy = torch.zeros_like(y)
+    if (ds_after is None) != (dz_after is None):
+        (b, h, _, d), lanes = q.shape, 1 if beta is None else 2
+        ds_after = denominator.new_zeros(b, h, lanes, d, v.shape[-1]) if ds_after is None else ds_after
+        dz_after = denominator.new_zeros(b, h, d) if dz_after is None else dz_after
+    learned = any(ctx.needs_input_grad[5:TENSORS])
+    inputs = (dy, ds_after, dz_after, q, k, v)
+    call: Any = causal_operator.backward if eager(*inputs) else torch.ops.momentum.causal_backward
+    state, coefficients = (s, z, y, denominator, prefix), (beta, gamma, rows, count)
+    dq, dk, dv, ds, dz, d_coefficients = call(*inputs, *state, *coefficients, *ctx.options, learned)
+    d_beta = d_gamma = None
+    if learned:
+        per_head = d_coefficients.sum(0) if beta.shape[0] > 1 else d_coefficients.sum((0, 1))[None]
+        d_beta, d_gamma = per_head.unbind(-1)
+    return dq, dk, dv, *((None, None) if s is None else (ds, dz)), d_beta, d_gamma, *nothing
+
+
+class _Causal(torch.autograd.Function):
+    """`momentum::causal` without the dispatcher."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
+        inputs = (*inputs[:-1], *inputs[-1])
+        output = causal_operator.forward(*inputs)
+        _setup_context(ctx, inputs, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
+        return *_backward(ctx, *grads)[:TENSORS], None
+
+
+def _differentiable(
+    ctx: Any, dy: Tensor | None, ds_after: Tensor | None, dz_after: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    """The same gradients by the chunked form in PyTorch, which can be differentiated again."""
+    inputs = ctx.saved_tensors[:TENSORS]
+    wanted = [x is not None and needed for x, needed in zip(inputs, ctx.needs_input_grad, strict=False)]
+    asked = [x for x, needed in zip(inputs, wanted, strict=True) if needed]
+    outputs = in_pytorch(*ctx.saved_tensors[:9], *ctx.options)
+    pairs = zip(outputs, (dy, ds_after, dz_after), strict=True)
+    # an output that depends on nothing that is asked for has no graph: its gradients are zero
+    reached = [(out, d) for out, d in pairs if d is not None and out.requires_grad]
+    if not reached:
+        return (None,) * TENSORS
+    outs, grads = zip(*reached, strict=True)
+    found = iter(torch.autograd.grad(outs, asked, grads, create_graph=True, allow_unused=True))
+    return tuple(next(found) if needed else None for needed in wanted)
+
+
+def in_pytorch(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    s: Tensor | None,
+    z: Tensor | None,
+    beta: Tensor | None,
+    gamma: Tensor | None,
+    rows: Tensor | None,
+    count: Tensor | None,
+    elu: bool,
+    normalize: bool,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What `momentum::causal` computes, without it: y and the state after the last token."""
+    mask = None
+    if rows is not None and count is not None:
+        exists = torch.arange(q.shape[2], device=rows.device) < count[:, None]
+        mask = torch.zeros_like(rows, dtype=torch.bool).scatter(1, rows.long(), exists)
+    state = None
+    if s is not None and z is not None:
+        state = RecurrentState(s[..., 0, :, :], None if beta is None else s[..., 1, :, :], z)
+    call = Call(
+        q,
+        k,
+        v,
+        Coefficients(beta=beta, gamma=gamma),
+        feature_map=elu_plus_one if elu else None,
+        key_mask=mask,
+        query_mask=mask,
+        state=state,
+        normalize=normalize,
+        eps=eps,
+    )
+    y, after = CHUNKED.run(call)
+    assert after is not None
+    assert after.z is not None
+    lanes = after.s[..., None, :, :] if after.m is None else torch.stack([after.s, after.m], -3)
+    return y, lanes, after.z
+
+
+torch.library.register_autograd("momentum::causal", _backward, setup_context=_setup_context)

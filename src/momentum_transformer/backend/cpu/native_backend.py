@@ -1,0 +1,146 @@
+"""The native backends: which calls they serve, and how a call becomes one of native code."""
+
+from dataclasses import dataclass
+
+import torch
+
+from ...ops.shapes import Tensor
+from ...ops.state import RecurrentState
+from ...ops.tracing import eager, transformed
+from ..call import Call
+from ..pytorch import by_age, unknown_to_the_paper
+from . import bidirectional_call, causal_operator, step_operator  # noqa: F401  # registers the operators
+from .autograd import causal
+from .causal_operator import DTYPES
+from .library import Missing, native
+
+SHORT = 1024  # tokens: one thread has done them before a second one has started
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def status() -> str | None:
+    """Why the native kernels are not there; None where they are."""
+    found = native()
+    return found.reason if isinstance(found, Missing) else None
+
+
+def _refusal(call: Call) -> str | None:
+    """What no native code serves."""
+    q, v = call.q, call.v
+    if q.device.type != "cpu":
+        return f"it runs on the CPU, and q is on {q.device}"
+    if q.dtype not in DTYPES:
+        return f"it knows {', '.join(str(dtype) for dtype in DTYPES)}, not {q.dtype}"
+    if q.shape[0] == 0 or q.shape[1] == 0 or q.shape[3] == 0 or v.shape[3] == 0:
+        return "an empty tensor has no rows to point at"
+    if transformed():
+        return "it knows neither forward-mode derivatives nor the transforms of torch.func"
+    return unknown_to_the_paper(call) or status()
+
+
+@dataclass(frozen=True)
+class Native:
+    """Causal linear and momentum attention, token by token in compiled code."""
+
+    name: str = "native"
+
+    def refusal(self, call: Call) -> str | None:
+        if not call.causal:
+            return "it needs causal order"
+        if call.query_mask is not call.key_mask:
+            return "it takes queries and keys for the same tokens, and query_mask differs from key_mask"
+        return _refusal(call)
+
+    def run(self, call: Call) -> tuple[Tensor, RecurrentState | None]:
+        dtype = call.q.dtype
+        x = call
+        if not (call.elu or call.feature_map is None):
+            x = call.features()
+        elif call.state is not None:
+            x = call._replace(q=call.q.to(call.wide), k=call.k.to(call.wide), v=call.v.to(call.wide))
+        if x.q.shape[2] == 1 and x.key_mask is None and x.return_state and not x.needs_gradients():
+            y, after = _one_token(x)
+            return y.to(dtype), after if call.keeps_z else after._replace(z=None)
+        y, all_after = _all_tokens(x)
+        if all_after is None or call.keeps_z:
+            return y.to(dtype), all_after
+        return y.to(dtype), all_after._replace(z=None)
+
+
+NATIVE = Native()
+
+
+def _all_tokens(x: Call) -> tuple[Tensor, RecurrentState | None]:
+    s = z = rows = count = None
+    if x.state is not None:
+        s, m, z = x.state
+        s = s[..., None, :, :] if m is None else torch.stack([s, m], -3)
+        z = s.new_zeros(*s.shape[:2], s.shape[-2]) if z is None else z
+    if x.key_mask is not None:
+        rows = torch.argsort(~x.key_mask, dim=-1, stable=True).int().contiguous()
+        count = x.key_mask.sum(-1, dtype=torch.int32)
+    y, s_after, z_after = causal(
+        (x.q, x.k, x.v, s, z, *_beta_and_gamma(x)),
+        (rows, count, x.elu, x.normalize, x.eps, x.return_state),
+        needs_gradients=x.needs_gradients(),
+    )
+    if not x.return_state:
+        return y, None
+    m = None if x.c.beta is None else s_after[..., 1, :, :]
+    return y, RecurrentState(s_after[..., 0, :, :], m, z_after)
+
+
+def _beta_and_gamma(x: Call) -> tuple[Tensor | None, Tensor | None]:
+    """As the kernels read them; linear attention has neither."""
+    beta, gamma = x.c.beta, x.c.gamma
+    if beta is None:
+        return None, None
+    return beta.contiguous(), (torch.ones_like(beta) if gamma is None else gamma).contiguous()
+
+
+def _one_token(x: Call) -> tuple[Tensor, RecurrentState]:
+    wide = x.wide
+    q, k, v = (tensor[:, :, 0].to(wide) for tensor in (x.q, x.k, x.v))
+    s, m, z = x.before(x.k, v[:, :, None])
+    z = s.new_zeros(k.shape) if z is None else z
+    y, m_after, s_after, z_after = torch.ops.momentum.step(
+        q, k, v, m, s, z, *_beta_and_gamma(x), x.elu, x.normalize, x.eps
+    )
+    return y[:, :, None], RecurrentState(s_after, None if m is None else m_after, z_after)
+
+
+@dataclass(frozen=True)
+class NativeBidirectional:
+    """Attention without causal order, where nobody asks for gradients."""
+
+    name: str = "native"
+
+    def refusal(self, call: Call) -> str | None:
+        if call.causal:
+            return "it has no causal order"
+        if not (call.elu or call.feature_map is None):
+            return "it knows no feature map but elu + 1"
+        if not eager(call.q, call.k, call.v) or call.needs_gradients():
+            return "it has no gradients"
+        sequences, tokens = call.q.shape[0] * call.q.shape[1], call.q.shape[2] + call.k.shape[2]
+        if 2 * sequences < torch.get_num_threads() and tokens > SHORT:
+            return "it gives a sequence one thread, and PyTorch more than two"
+        if call.q.numel() == 0 or call.v.numel() == 0:
+            return "an empty tensor has no rows to point at"
+        return _refusal(call)
+
+    def run(self, call: Call) -> tuple[Tensor, RecurrentState | None]:
+        return bidirectional_call.forward(
+            call.q,
+            call.k,
+            call.v,
+            by_age(call, call.k.shape[2]),
+            key_mask=call.key_mask,
+            query_mask=call.query_mask,
+            elu=call.elu,
+            normalize=call.normalize,
+            eps=call.eps,
+        ), None
+
+
+NATIVE_BIDIRECTIONAL = NativeBidirectional()

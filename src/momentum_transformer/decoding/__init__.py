@@ -1,0 +1,1 @@
+"""One token at a time, in place, by native code."""

@@ -1,1 +1,0 @@
-"""The paper's attention in native code for CPUs; chosen by `ops`, known to nobody else."""
