@@ -161,6 +161,7 @@ def _paper(task: str, model: ModelConfig) -> LraConfig:
     return LraConfig(model, data, train)
 
 
+SMALL_RATE = 1e-3
 # scale small: shorter sequences and fewer examples, for minutes on two CPU cores
 SMALL = {
     "lra-listops": (LraData(256, shortest=64, train=20_000, validation=1_000, test=2_000), 32, 1_000),
@@ -182,7 +183,7 @@ def _small(task: str, model: ModelConfig) -> LraConfig:
         config.train,
         steps=steps,
         batch_size=batch_size,
-        learning_rate=1e-3,
+        learning_rate=SMALL_RATE,
         warmup=0.1,
         evaluate_every=max(40, steps // 10),
         save_every=steps // 5,
