@@ -69,7 +69,14 @@ def show_queue(study: Study, *, scale: str, seeds: int, runs: Path, results: Pat
         raise ConfigurationError(f"--seeds must be 1 or more, not {seeds}")
     everything = queue_state(study, scale=scale, seeds=seeds, runs=runs, results=results)
     numbers = (Column(name, justify="right") for name in ("seed", "state", "hours", "left"))
-    table = Table(Column("experiment", no_wrap=True), Column("model", overflow="fold"), *numbers, box=SIMPLE_HEAD)
+    table = Table(
+        Column("experiment", no_wrap=True),
+        Column("model", overflow="fold"),
+        *numbers,
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
     for progress in everything:
         request, left = progress.request, seconds_left(progress, everything)
         started = progress.state in ("running", "stopped")

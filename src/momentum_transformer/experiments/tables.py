@@ -15,29 +15,29 @@ LINEAR_TIME = ("linear", "momentum", "adaptive-momentum")
 CLASSIFIERS = (*LINEAR_TIME, "softmax", "gated-delta", BASELINE)
 
 
-def _part(name: str, models: Sequence[str], *settings: str, waits: bool = False) -> Study:
+def part(name: str, models: Sequence[str], *settings: str, waits: bool = False) -> Study:
     """The models of the list that the experiment has."""
     experiment: Experiment = _EXPERIMENTS[name]
     known = (model for model in models if model in experiment.models)
     return Study(name, experiment.title, name, tuple(Variant(model, settings, waits) for model in known))
 
 
-_FIRST = _part("copy", ("softmax", *LINEAR_TIME, "momentum-connection", "reformer"))
+_FIRST = part("copy", ("softmax", *LINEAR_TIME, "momentum-connection", "reformer"))
 TABLES = Study(
     "tables",
     "Every table of the paper, in order of value",
     _FIRST.experiment,
     _FIRST.variants,
     then=(
-        _part("lra-listops", (*LINEAR_TIME, "gated-delta", BASELINE)),
+        part("lra-listops", (*LINEAR_TIME, "gated-delta", BASELINE)),
         # at the paper's rate the loss stays on its plateau for long
-        _part("lra-listops", (*LINEAR_TIME, "gated-delta"), f"train.learning_rate={SMALL_RATE}"),
-        _part("mnist", (*LINEAR_TIME, "softmax", "gated-delta")),
-        _part("multi30k", (TEACHER,)),
-        _part("multi30k", ("softmax", *LINEAR_TIME, "momentum-delta"), f"data.teacher={TEACHER}", waits=True),
-        _part("lra-text", CLASSIFIERS),
-        _part("lra-image", CLASSIFIERS),
-        _part("cifar10", (*LINEAR_TIME, "softmax", "gated-delta")),
-        _part("lra-retrieval", CLASSIFIERS),
+        part("lra-listops", (*LINEAR_TIME, "gated-delta"), f"train.learning_rate={SMALL_RATE}"),
+        part("mnist", (*LINEAR_TIME, "softmax", "gated-delta")),
+        part("multi30k", (TEACHER,)),
+        part("multi30k", ("softmax", *LINEAR_TIME, "momentum-delta"), f"data.teacher={TEACHER}", waits=True),
+        part("lra-text", CLASSIFIERS),
+        part("lra-image", CLASSIFIERS),
+        part("cifar10", (*LINEAR_TIME, "softmax", "gated-delta")),
+        part("lra-retrieval", CLASSIFIERS),
     ),
 )
