@@ -215,6 +215,7 @@ def test_the_queue_is_shown_in_80_columns(tmp_path: Path) -> None:
     done = RunDirectory(Request("copy", "linear", "medium").directory(tmp_path / "results"))
     done.create({})
     done.append_metrics({"kind": "end", "step": 8000, "seconds": 3600.0})
+    done.append_metrics({"kind": "translation", "refinements": 4})
     done.append_metrics({"kind": "concluded", "step": 8000})
     console = Console(width=80, file=io.StringIO())
     show_queue(

@@ -43,9 +43,9 @@ def queue_state(study: Study, *, scale: str, seeds: int, runs: Path, results: Pa
 def _progress(request: Request, runs: Path, results: Path, now: Path | None) -> Progress:
     run, kept = RunDirectory(request.directory(runs)), RunDirectory(request.directory(results))
     done = next((place for place in (run, kept) if is_done(place)), None)
-    lines = (done or run).metrics()
+    lines = [line for line in (done or run).metrics() if line["kind"] in ("train", "end")]
     step = max((line["step"] for line in lines), default=0)
-    seconds = max((line.get("seconds", 0.0) for line in lines), default=0.0)
+    seconds = max((line["seconds"] for line in lines), default=0.0)
     share = 1.0 if done else min(1.0, step / request.config.train.steps)
     is_now = now is not None and now.resolve() == run.path.resolve()
     state: State = "done" if done else "running" if is_now else "stopped" if run.last.exists() else "left"
