@@ -158,7 +158,7 @@ class Reproduce:
     report: Path = Path("report")
     """Where the report goes."""
     queue: bool = False
-    """In the background: one run at a time, one thread, the lowest priority; what fails is left behind. No report."""
+    """Use idle time: one run at a time, one thread, the lowest priority; failures are passed over. No report."""
     results: Path = Path("results")
     """Of a queue: where finished runs are copied to, without weights."""
     data_dir: Path | None = None

@@ -62,11 +62,11 @@ def _(command: cli.List) -> int:
             console=CONSOLE,
         )
         return 0
-    times = (f"{scale}: one model takes" for scale in SCALES)
-    table = Table(Column("experiment", no_wrap=True), "what", "models", *times)
+    columns = (Column("experiment", overflow="fold"), Column("models", no_wrap=True), *SCALES)
+    table = Table(*columns, title="What one model takes on two CPU cores", padding=(0, 1, 0, 0), show_lines=True)
     for experiment in EXPERIMENTS.values():
         minutes = (experiment.minutes.get(scale, "–") for scale in SCALES)
-        table.add_row(experiment.name, experiment.title, "\n".join(experiment.models), *minutes)
+        table.add_row(f"{experiment.name}\n{experiment.title}", "\n".join(experiment.models), *minutes)
     CONSOLE.print(table)
     table = Table(Column("momentum reproduce …", no_wrap=True), "what", "runs per seed")
     for study in REPRODUCTIONS.values():
