@@ -30,7 +30,9 @@ def test_train_evaluate_and_report_in_one_go(tmp_path: Path, capsys: pytest.Capt
 def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("list") == 0
     shown = capsys.readouterr().out
-    assert all(word in shown for word in ("copy", "softmax", "paper", "copy-weighting", "lra-listops", "lra-released"))
+    words = ("copy", "adaptive-momentum", "medium", "paper", "copy-weighting", "lra-listops", "lra-released", "tables")
+    assert all(word in shown for word in words)
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,14 @@ def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
             ["serve", ".", "--port", "0"],
             "momentum: no trained run that draws or translates in .; make one: momentum train digits",
         ),
+        (
+            ["train", "digits", "--scale", "medium"],
+            "momentum: digits has no scale 'medium' (known: tiny, small, paper)",
+        ),
+        (["reproduce", "lra", "--scale", "medium"], "momentum: lra-pathfinder has no scale 'medium'"),
         (["reproduce", "figure"], "momentum: unknown study 'figure'"),
+        (["reproduce", "tables", "--queue", "--jobs", "2"], "momentum: a queue runs one job at a time, not 2"),
+        (["list", "--queue", "--seeds", "0"], "momentum: --seeds must be 1 or more, not 0"),
         (["reproduce", "copy", "--seeds", "0"], "momentum: --seeds and --jobs must be 1 or more"),
     ],
 )

@@ -18,6 +18,17 @@ class List:
     Example: momentum list
     """
 
+    queue: bool = False
+    """Show instead what `reproduce tables --queue` has done, is doing and has left, with hours."""
+    scale: str = "medium"
+    """Of the queue: its scale."""
+    seeds: int = 3
+    """Of the queue: how many seeds per model."""
+    runs: Path = Path("runs")
+    """Of the queue: where its run directories are."""
+    results: Path = Path("results")
+    """Of the queue: where finished runs are copied to."""
+
 
 @dataclass(frozen=True)
 class Train:
@@ -31,7 +42,7 @@ class Train:
     model: str = "momentum"
     """Which model."""
     scale: str = "small"
-    """tiny (seconds), small (minutes on two cores) or paper (the exact protocol)."""
+    """tiny (seconds), small (minutes on two cores), medium (an hour) or paper (the exact protocol)."""
     seed: int = 0
     """Decides initial weights, data and dropout."""
     settings: Settings = ()
@@ -127,15 +138,15 @@ class Translate:
 class Reproduce:
     """Run a table or figure of the paper: every model and seed, then the report.
 
-    Example: momentum reproduce copy --seeds 3
+    Example: momentum reproduce copy --seeds 3, or momentum reproduce tables --scale medium --queue
     """
 
     study: Positional[str]
     """What to reproduce; `momentum list` shows the names."""
     scale: str = "small"
-    """tiny, small or paper."""
-    seeds: int = 1
-    """How many seeds per model."""
+    """tiny, small, medium or paper."""
+    seeds: int | None = None
+    """How many seeds per model; by default 1, of a queue 3."""
     jobs: int = 1
     """How many runs at a time; they share the cores."""
     settings: Settings = ()
@@ -146,6 +157,10 @@ class Reproduce:
     """Where run directories go; what is finished there is kept."""
     report: Path = Path("report")
     """Where the report goes."""
+    queue: bool = False
+    """Use idle time: one run at a time, one thread, the lowest priority; failures are passed over. No report."""
+    results: Path = Path("results")
+    """Of a queue: where finished runs are copied to, without weights."""
     data_dir: Path | None = None
     """Where data sets are; by default $MOMENTUM_DATA, else `data`."""
 

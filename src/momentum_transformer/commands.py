@@ -1,5 +1,6 @@
 """What each command of the `momentum` line does."""
 
+import os
 from functools import singledispatch
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +16,8 @@ from .experiments import EXPERIMENTS, REPRODUCTIONS
 from .experiments.configuration import ConfigurationError, nearest
 from .experiments.drawing import generate_pictures
 from .experiments.experiment import SCALES
+from .experiments.queue import run_queue
+from .experiments.queue_state import show_queue
 from .experiments.reproduce import run_study
 from .experiments.runs import Request, run_evaluation, run_training
 from .experiments.shipped import shipped_run
@@ -49,15 +52,25 @@ def run_command(command: Any) -> int:
 
 @run_command.register
 def _(command: cli.List) -> int:
-    times = (f"{scale}: one model takes" for scale in SCALES)
-    table = Table(Column("experiment", no_wrap=True), "what", "models", *times)
+    if command.queue:
+        show_queue(
+            REPRODUCTIONS["tables"],
+            scale=command.scale,
+            seeds=command.seeds,
+            runs=command.runs,
+            results=command.results,
+            console=CONSOLE,
+        )
+        return 0
+    columns = (Column("experiment", overflow="fold"), Column("models", no_wrap=True), *SCALES)
+    table = Table(*columns, title="What one model takes on two CPU cores", padding=(0, 1, 0, 0), show_lines=True)
     for experiment in EXPERIMENTS.values():
-        minutes = (experiment.minutes[scale] for scale in SCALES)
-        table.add_row(experiment.name, experiment.title, "\n".join(experiment.models), *minutes)
+        minutes = (experiment.minutes.get(scale, "–") for scale in SCALES)
+        table.add_row(f"{experiment.name}\n{experiment.title}", "\n".join(experiment.models), *minutes)
     CONSOLE.print(table)
     table = Table(Column("momentum reproduce …", no_wrap=True), "what", "runs per seed")
     for study in REPRODUCTIONS.values():
-        table.add_row(study.name, study.title, str(len(study.variants) * len(study.experiments)))
+        table.add_row(study.name, study.title, str(len(study.lines)))
     CONSOLE.print(table)
     return 0
 
@@ -142,14 +155,29 @@ def _(command: cli.Translate) -> int:
 def _(command: cli.Reproduce) -> int:
     if command.study not in REPRODUCTIONS:
         raise nearest("study", command.study, list(REPRODUCTIONS))
-    if command.seeds < 1 or command.jobs < 1:
-        raise ConfigurationError(f"--seeds and --jobs must be 1 or more, not {command.seeds} and {command.jobs}")
+    seeds = command.seeds if command.seeds is not None else 3 if command.queue else 1
+    if seeds < 1 or command.jobs < 1:
+        raise ConfigurationError(f"--seeds and --jobs must be 1 or more, not {seeds} and {command.jobs}")
+    if command.queue and command.jobs > 1:
+        raise ConfigurationError(f"a queue runs one job at a time, not {command.jobs}; leave out --jobs or --queue")
     study = REPRODUCTIONS[command.study]
     keep_freed_memory()
+    if command.queue:
+        os.nice(19)
+        whole = run_queue(
+            study,
+            scale=command.scale,
+            seeds=seeds,
+            runs=command.runs,
+            results=command.results,
+            settings=_settings(command),
+            data_dir=command.data_dir,
+        )
+        return 0 if whole else 1
     whole = run_study(
         study,
         scale=command.scale,
-        seeds=command.seeds,
+        seeds=seeds,
         out=command.runs,
         jobs=command.jobs,
         settings=_settings(command),

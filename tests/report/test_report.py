@@ -20,7 +20,7 @@ from momentum_transformer.training.run_directory import RunDirectory, RunError
 
 from .made_up import add_translations
 
-SINGLE = [study for study in REPRODUCTIONS.values() if not study.others]  # of one experiment
+SINGLE = [study for study in REPRODUCTIONS.values() if not study.others and not study.then]  # of one experiment
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from .lra import LRA
 from .lra import STUDIES as LRA_STUDIES
 from .pictures import PICTURES
 from .pictures import STUDIES as PICTURE_STUDIES
+from .tables import TABLES
 from .translation import STUDIES as TRANSLATION_STUDIES
 from .translation import TRANSLATIONS
 
@@ -14,7 +15,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment for experiment in (COPY, *PICTURES, *LRA, *TRANSLATIONS)
 }
 REPRODUCTIONS: dict[str, Study] = {
-    study.name: study for study in (*COPY_STUDIES, *PICTURE_STUDIES, *LRA_STUDIES, *TRANSLATION_STUDIES)
+    study.name: study for study in (*COPY_STUDIES, *PICTURE_STUDIES, *LRA_STUDIES, *TRANSLATION_STUDIES, TABLES)
 }
 
 __all__ = ["EXPERIMENTS", "REPRODUCTIONS", "Experiment", "Study"]

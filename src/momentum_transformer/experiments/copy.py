@@ -17,8 +17,7 @@ from ..data.copy import CopyBatch, copy_batch
 from ..models.language_model import LanguageModel
 from ..training.config import TrainConfig
 from ..training.task import Score
-from .configuration import nearest
-from .experiment import SCALES, Experiment, Study, Variant
+from .experiment import Experiment, Study, Variant, check_scale
 from .models import MODELS, ModelConfig, named
 
 STEPS_PER_EPOCH = 100
@@ -53,13 +52,24 @@ COEFFICIENTS = ModelConfig(beta=0.1, gamma=0.6, connection_beta=0.99, connection
 
 
 def config(model: str, scale: str) -> CopyConfig:
-    if scale not in SCALES:
-        raise nearest("scale", scale, SCALES)
+    check_scale("copy", scale)
     coefficients = named(COEFFICIENTS, model)
     if scale == "paper":
         train = TrainConfig(steps=10_000, schedule="drop", drop_at=0.3, evaluate_every=100, save_every=1000)
         return CopyConfig(coefficients, CopyData(), train)
-    if scale == "small":
+    if scale == "medium":
+        sizes = {"depth": 4, "width": 128, "heads": 4, "feedforward": 512}
+        data = CopyData(validation_batches=10)
+        train = TrainConfig(
+            steps=8000,
+            batch_size=32,
+            learning_rate=1e-3,
+            schedule="drop",
+            drop_at=0.7,
+            evaluate_every=100,
+            save_every=300,
+        )
+    elif scale == "small":
         sizes = {"depth": 4, "width": 64, "heads": 4, "feedforward": 256, "buckets": 8, "chunk_size": 8}
         data = CopyData(length=32, validation_batches=10)
         train = TrainConfig(
@@ -128,7 +138,7 @@ COPY = Experiment(
     name="copy",
     title="Copy task (Figure 1)",
     models=MODELS,
-    minutes={"tiny": "seconds", "small": "1 minute", "paper": "hours; a GPU is better"},
+    minutes={"tiny": "seconds", "small": "1 minute", "medium": "an hour", "paper": "hours; a GPU is better"},
     config=config,
     task=CopyTask,
 )

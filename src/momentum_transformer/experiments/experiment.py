@@ -1,4 +1,4 @@
-"""What an experiment is: data, model, loss and the paper's numbers, at three scales."""
+"""What an experiment is: data, model, loss and the paper's numbers, at up to four scales."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,8 +6,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..training.task import Task
+from .configuration import ConfigurationError, nearest
 
-SCALES = ("tiny", "small", "paper")
+SCALES = ("tiny", "small", "medium", "paper")
+
+
+def check_scale(experiment: str, scale: str, lacks: Sequence[str] = ()) -> None:
+    """Refuse a scale that there is not, or that this experiment lacks."""
+    if scale not in SCALES:
+        raise nearest("scale", scale, SCALES)
+    if scale in lacks:
+        known = ", ".join(name for name in SCALES if name not in lacks)
+        raise ConfigurationError(f"{experiment} has no scale {scale!r} (known: {known})")
 
 
 class MakeTask(Protocol):
@@ -19,7 +29,7 @@ class Experiment:
     name: str
     title: str
     models: tuple[str, ...]
-    minutes: dict[str, str]  # scale → what one model takes on two CPU cores
+    minutes: dict[str, str]  # scale → what one model takes on two CPU cores; scales that it lacks are left out
     config: Callable[[str, str], Any]  # (model, scale) → configuration
     task: MakeTask
     # (trained task, folder): make something to look at; returns lines for metrics.jsonl
@@ -44,7 +54,15 @@ class Study:
     experiment: str
     variants: tuple[Variant, ...]
     others: tuple[str, ...] = ()  # experiments of which the same variants are run
+    then: tuple["Study", ...] = ()  # studies that are run after it, as parts of it
 
     @property
     def experiments(self) -> tuple[str, ...]:
+        """Whose variants are its own."""
         return (self.experiment, *self.others)
+
+    @property
+    def lines(self) -> tuple[tuple[str, Variant], ...]:
+        """Every experiment and variant, in order."""
+        own = ((experiment, variant) for experiment in self.experiments for variant in self.variants)
+        return (*own, *(line for study in self.then for line in study.lines))

@@ -161,19 +161,20 @@ def _first(sequences: Sequences, asked: int) -> Sequences:
     return sequences.take(np.linspace(0, len(sequences) - 1, asked).round().astype(int))
 
 
+_WEEKS = "weeks; a GPU is better"
 TIMES = {
-    "lra-listops": ("4 minutes", "a day"),
-    "lra-text": ("4 minutes", "weeks; a GPU is better"),
-    "lra-retrieval": ("4 minutes", "weeks; a GPU is better"),
-    "lra-image": ("5 minutes", "weeks; a GPU is better"),
-    "lra-pathfinder": ("5 minutes", "weeks; a GPU is better"),
+    "lra-listops": {"small": "4 minutes", "medium": "an hour", "paper": "a day"},
+    "lra-text": {"small": "4 minutes", "medium": "an hour", "paper": _WEEKS},
+    "lra-retrieval": {"small": "4 minutes", "medium": "an hour", "paper": _WEEKS},
+    "lra-image": {"small": "5 minutes", "medium": "an hour", "paper": _WEEKS},
+    "lra-pathfinder": {"small": "5 minutes", "paper": _WEEKS},
 }
 LRA = tuple(
     Experiment(
         name=name,
         title=f"Long Range Arena: {facts.title} (Table 4)",
         models=LRA_MODELS,
-        minutes={"tiny": "seconds", "small": TIMES[name][0], "paper": TIMES[name][1]},
+        minutes={"tiny": "seconds", **TIMES[name]},
         config=partial(lra_config, name),
         task=partial(LraTask, name),
     )

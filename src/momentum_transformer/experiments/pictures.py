@@ -133,23 +133,24 @@ def save_samples(task: PictureTask, folder: Path) -> tuple[()]:
     return ()
 
 
-def _experiment(name: str, title: str, small: str, paper: str) -> Experiment:
+def _experiment(name: str, title: str, **minutes: str) -> Experiment:
     return Experiment(
         name=name,
         title=title,
         models=PICTURE_MODELS,
-        minutes={"tiny": "seconds", "small": small, "paper": paper},
+        minutes={"tiny": "seconds", **minutes},
         config=partial(picture_config, name),
         task=partial(PictureTask, name),
         samples=save_samples,
     )
 
 
+_GPU = "needs a GPU"
 PICTURES = (
-    _experiment("digits", "Handwritten digits, 8 × 8, no download", "2 minutes", "hours; a GPU is better"),
-    _experiment("mnist", "MNIST (Table 2)", "3 minutes", "needs a GPU"),
-    _experiment("fashion", "Fashion-MNIST", "3 minutes", "needs a GPU"),
-    _experiment("cifar10", "CIFAR-10 (Table 3)", "3 minutes", "needs a GPU"),
+    _experiment("digits", "Handwritten digits, 8 × 8, no download", small="2 minutes", paper="hours; a GPU is better"),
+    _experiment("mnist", "MNIST (Table 2)", small="3 minutes", medium="an hour", paper=_GPU),
+    _experiment("fashion", "Fashion-MNIST", small="3 minutes", medium="an hour", paper=_GPU),
+    _experiment("cifar10", "CIFAR-10 (Table 3)", small="3 minutes", medium="an hour", paper=_GPU),
 )
 STUDIES = tuple(
     Study(experiment.name, experiment.title, experiment.name, tuple(Variant(model) for model in PICTURE_MODELS))

@@ -21,10 +21,9 @@ from .runs import Request, make_task, run_training
 def requests(study: Study, scale: str, seeds: int, settings: Sequence[str] = ()) -> Iterator[tuple[Request, bool]]:
     """Seed by seed, so that an early stop leaves whole comparisons; and whether the run waits for others."""
     for seed in range(seeds):
-        for experiment in study.experiments:
-            for variant in study.variants:
-                request = Request(experiment, variant.model, scale, seed, (*variant.settings, *settings))
-                yield request, variant.waits
+        for experiment, variant in study.lines:
+            request = Request(experiment, variant.model, scale, seed, (*variant.settings, *settings))
+            yield request, variant.waits
 
 
 def run_study(
@@ -51,7 +50,7 @@ def run_study(
     for request, run in first.values():  # missing data is downloaded once, or missed once
         make_task(request, request.config, run, data_root(data_dir)).prepare()
     if jobs == 1:  # in this process: starting another one takes longer than a tiny run
-        with _threads(1 if scale == "tiny" else None):
+        with threads(1 if scale == "tiny" else None):
             return all(
                 run_training(request, run.path, resume=run.last.exists(), data_dir=data_dir)
                 for request, run, _ in todo
@@ -84,7 +83,7 @@ def _command(request: Request, run: RunDirectory, out: Path, data_dir: Path | No
 
 
 @contextmanager
-def _threads(count: int | None) -> Iterator[None]:
+def threads(count: int | None) -> Iterator[None]:
     """So many threads for a while: two that wait for each other make a tiny model slow on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)

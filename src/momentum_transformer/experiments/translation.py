@@ -258,7 +258,7 @@ def _experiment(name: str, title: str, small: str) -> Experiment:
         name=name,
         title=title,
         models=TRANSLATION_MODELS,
-        minutes={"tiny": "seconds", "small": small, "paper": "needs a GPU"},
+        minutes={"tiny": "seconds", "small": small, "medium": "an hour", "paper": "needs a GPU"},
         config=partial(translation_config, name),
         task=partial(TranslationTask, name),
         samples=score_translations,

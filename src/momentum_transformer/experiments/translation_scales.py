@@ -4,8 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from ..training.config import TrainConfig
-from .configuration import nearest
-from .experiment import SCALES
+from .experiment import check_scale
 from .models import MODELS, ModelConfig, named
 
 TEACHER: Final = "autoregressive"
@@ -77,15 +76,16 @@ class TranslationConfig:
 
 def translation_config(corpus: str, model: str, scale: str) -> TranslationConfig:
     """The configuration of one corpus, model and scale."""
-    if scale not in SCALES:
-        raise nearest("scale", scale, SCALES)
+    check_scale(corpus, scale)
     coefficients = named(COEFFICIENTS, "softmax" if model == TEACHER else model)
-    config = {"paper": _paper, "small": _small, "tiny": _tiny}[scale](corpus, coefficients)
+    config = {"paper": _paper, "medium": _medium, "small": _small, "tiny": _tiny}[scale](corpus, coefficients)
     if model != TEACHER:
         return config
     train = config.train
     if scale == "small":  # one pass and not three: it can afford more tokens and steps
         train = replace(train, batch_size=1024, steps=1_200)
+    if scale == "medium":
+        train = replace(train, batch_size=2048)
     return replace(config, decoder="autoregressive", train=train)
 
 
@@ -109,6 +109,20 @@ def _paper(corpus: str, coefficients: ModelConfig) -> TranslationConfig:
     )
     # Multi30k has fewer words than the paper's corpus
     return TranslationConfig(model, TranslationData(pieces=8_000 if corpus == "multi30k" else 40_004), train)
+
+
+def _medium(corpus: str, coefficients: ModelConfig) -> TranslationConfig:
+    """What fits into an hour on two CPU cores."""
+    small = _small(corpus, coefficients)
+    model = replace(small.model, depth=3, width=160, heads=2, feedforward=320, dropout=0.1, attention_dropout=0.1)
+    train = replace(small.train, steps=5_000, batch_size=1024, learning_rate=1e-3, evaluate_every=250, save_every=200)
+    return replace(
+        small,
+        model=model,
+        data=replace(small.data, pieces=4_000),
+        train=train,
+        refine=Refinement(training=3, decoding=6),
+    )
 
 
 def _small(corpus: str, coefficients: ModelConfig) -> TranslationConfig:

@@ -29,6 +29,8 @@ def make_sections(runs: Sequence[Run]) -> list[Section]:
     sections = []
     for scale in scales(runs):
         for study in REPRODUCTIONS.values():
+            if study.then:  # its parts have sections of their own
+                continue
             if study.others:
                 sections += lra_sections(study, scale, runs)
                 continue

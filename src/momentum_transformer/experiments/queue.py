@@ -1,0 +1,120 @@
+"""A study worked through in the background: one run after the other, and after any interruption from where it was.
+
+An interrupted run is carried on from its last checkpoint. One that was killed before its first checkpoint has nothing
+to carry on from: it is removed and starts anew.
+"""
+
+import fcntl
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from rich.console import Console
+
+from ..data.folder import DataError
+from ..generation.translation_scores import ScoreError
+from ..training.checkpoint import CheckpointError
+from ..training.loop import TrainingError
+from ..training.run_directory import RunDirectory, RunError
+from .configuration import ConfigurationError
+from .experiment import Study
+from .reproduce import requests, threads
+from .runs import Request, run_training
+
+LOCK = "queue.lock"
+KEPT = ("config.json", "provenance.json", "samples", "metrics.jsonl")  # in this order: the last one says it is whole
+FAILURES = (CheckpointError, ConfigurationError, DataError, RunError, ScoreError, TrainingError)
+
+
+def run_queue(
+    study: Study,
+    *,
+    scale: str,
+    seeds: int,
+    runs: Path,
+    results: Path,
+    settings: Sequence[str] = (),
+    data_dir: Path | None = None,
+) -> bool:
+    """Returns whether every run reached its end; one that fails is said, and the next one takes its turn."""
+    console = Console(highlight=False, soft_wrap=True)
+    wanted = [request for request, _ in requests(study, scale, seeds, settings)]
+    for request in wanted:
+        _ = request.config  # an impossible setting is refused before the first run starts
+    failed = 0
+    with _alone(runs) as note, threads(1):
+        for number, request in enumerate(wanted, start=1):
+            run, kept = RunDirectory(request.directory(runs)), RunDirectory(request.directory(results))
+            if not (is_done(run) or is_done(kept)):
+                console.print(f"run {number} of {len(wanted)}: {run.path}")
+                _say(note, run)
+                try:
+                    if not _train(request, run, data_dir):
+                        console.print("interrupted; everything is saved, and the same command carries on")
+                        return False
+                except FAILURES as error:
+                    console.print(f"failed: {run.path}: {error}")
+                    failed += 1
+                    continue
+            if is_done(run) and not is_done(kept):
+                copy_results(run, kept)
+    if failed:
+        console.print(f"{failed} runs failed; the same command tries them again")
+    return not failed
+
+
+def is_done(run: RunDirectory) -> bool:
+    """Whether it was trained and scored."""
+    return (run.path / "config.json").exists() and run.concluded()
+
+
+def copy_results(run: RunDirectory, to: RunDirectory) -> None:
+    """What a finished run is remembered by; its weights stay where they are."""
+    shutil.rmtree(to.path, ignore_errors=True)  # what an interruption has left
+    to.path.mkdir(parents=True)
+    for name in KEPT:
+        if (run.path / name).is_dir():
+            shutil.copytree(run.path / name, to.path / name)
+        elif (run.path / name).exists():
+            shutil.copy(run.path / name, to.path / name)
+
+
+def running(runs: Path) -> Path | None:
+    """The run that a queue is at in this moment, or None where there is no queue at work."""
+    try:
+        with (runs / LOCK).open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return Path(file.read())
+    except FileNotFoundError:
+        pass
+    return None
+
+
+def _train(request: Request, run: RunDirectory, data_dir: Path | None) -> bool:
+    resume = run.last.exists()
+    if not resume and run.path.exists():
+        shutil.rmtree(run.path)
+    return run_training(request, run.path, resume=resume, data_dir=data_dir)
+
+
+@contextmanager
+def _alone(runs: Path) -> Iterator[IO[str]]:
+    """One queue at a time in a folder. The lock falls with the process that holds it, however that ends."""
+    runs.mkdir(parents=True, exist_ok=True)
+    with (runs / LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"a queue is at work in {runs} already; momentum list --queue shows it") from None
+        yield file
+
+
+def _say(note: IO[str], run: RunDirectory) -> None:
+    """Which run it is at, for whoever looks."""
+    note.truncate(0)
+    note.write(str(run.path))
+    note.flush()
