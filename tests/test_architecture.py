@@ -32,7 +32,7 @@ ALLOWED = {
 # inside ops a file imports only files before it
 OPS = (
     *("shapes", "tracing", "memo", "precision", "state", "checks", "geometric", "feature_maps", "coefficients"),
-    *("recurrent", "pair_weights", "chunked", "quadratic", "bidirectional"),
+    *("convolution", "recurrent", "pair_weights", "chunked", "quadratic", "bidirectional"),
     *("softmax", "connection", "adaptive", "heavy_ball", "lsh", "random_features", "__init__"),
 )
 MOST_LINES = 300  # of a file

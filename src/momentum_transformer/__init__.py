@@ -8,8 +8,16 @@ from .version import __version__
 if TYPE_CHECKING:
     from .attention import cu_seqlens, linear_attention, momentum_attention, recurrent_attention
     from .backend.choose import backends
+    from .layers.convolution import ShortConvolution
+    from .layers.family import (
+        DeltaAttention,
+        GatedDeltaAttention,
+        GatedMomentumAttention,
+        MomentumDeltaAttention,
+        RetentionAttention,
+    )
     from .layers.linformer import LinformerAttention
-    from .layers.mixers import LinearAttention, MomentumAttention, SoftmaxAttention
+    from .layers.mixers import LinearAttention, MomentumAttention, SoftmaxAttention, WindowAttention
     from .layers.performer import PerformerAttention
     from .layers.reformer import ReformerAttention
     from .layers.residual import AdaptiveMomentumResidual, MomentumResidual, PlainResidual
@@ -25,8 +33,16 @@ if TYPE_CHECKING:
 _HOMES = {
     ".attention": ("cu_seqlens", "linear_attention", "momentum_attention", "recurrent_attention"),
     ".backend.choose": ("backends",),
+    ".layers.convolution": ("ShortConvolution",),
+    ".layers.family": (
+        "DeltaAttention",
+        "GatedDeltaAttention",
+        "GatedMomentumAttention",
+        "MomentumDeltaAttention",
+        "RetentionAttention",
+    ),
     ".layers.linformer": ("LinformerAttention",),
-    ".layers.mixers": ("LinearAttention", "MomentumAttention", "SoftmaxAttention"),
+    ".layers.mixers": ("LinearAttention", "MomentumAttention", "SoftmaxAttention", "WindowAttention"),
     ".layers.performer": ("PerformerAttention",),
     ".layers.reformer": ("ReformerAttention",),
     ".layers.residual": ("AdaptiveMomentumResidual", "MomentumResidual", "PlainResidual"),
@@ -41,17 +57,24 @@ _HOMES = {
 
 __all__ = [
     "AdaptiveMomentumResidual",
+    "DeltaAttention",
     "Encoder",
+    "GatedDeltaAttention",
+    "GatedMomentumAttention",
     "LinearAttention",
     "LinformerAttention",
     "MomentumAttention",
+    "MomentumDeltaAttention",
     "MomentumResidual",
     "MomentumState",
     "PerformerAttention",
     "PlainResidual",
     "RecurrentState",
     "ReformerAttention",
+    "RetentionAttention",
+    "ShortConvolution",
     "SoftmaxAttention",
+    "WindowAttention",
     "__version__",
     "adaptive_momentum",
     "backends",

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from .backend.call import Call, hidden
-from .backend.choose import BackendName, attend
+from .backend.choose import BackendName, serve
 from .ops.bidirectional import key_weights, weights_by_age
 from .ops.checks import check_choice, check_erase, check_mask, check_options, check_qkv, checked_state
 from .ops.coefficients import FAMILY, MOMENTUM_ATTENTION, Coefficients, member
@@ -259,4 +259,4 @@ def _attended(
         call = call._replace(state=checked_state(state, kind, call.state_shapes(), call.q))
     if call.query_mask is None and call.q.shape[2] == call.k.shape[2]:
         call = call._replace(query_mask=call.key_mask)
-    return attend(call, backend)
+    return serve(call, backend)

@@ -16,8 +16,8 @@ from momentum_transformer.backend.cpu.build import VARIANTS
 from momentum_transformer.backend.cpu.library import Missing, native
 from momentum_transformer.backend.cpu.native_backend import status
 from momentum_transformer.decoding.decoder import Decoder, can_decode
-from momentum_transformer.layers.mixers import Mixer
 from momentum_transformer.layers.residual import Residual
+from momentum_transformer.layers.situation import Mixer
 from momentum_transformer.models.encoder import EncoderState
 
 needs_native = pytest.mark.skipif(status() is not None, reason=f"native kernels: {status()}")

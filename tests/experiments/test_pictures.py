@@ -11,6 +11,7 @@ import torch
 from momentum_transformer.data.folder import DataError, data_root
 from momentum_transformer.experiments import EXPERIMENTS, REPRODUCTIONS
 from momentum_transformer.experiments.configuration import ConfigurationError, from_json, to_json
+from momentum_transformer.experiments.models import FAMILY
 from momentum_transformer.experiments.picture_scales import PAPER_TABLES, PictureConfig
 from momentum_transformer.experiments.pictures import PICTURE_MODELS, PictureTask
 from momentum_transformer.experiments.runs import Request, load_task, run_evaluation, run_training
@@ -205,7 +206,7 @@ def test_real_images_train(images: str, tmp_path: Path) -> None:
 
 def test_every_set_is_an_experiment_and_a_study() -> None:
     for name in SETS:
-        assert EXPERIMENTS[name].models == PICTURE_MODELS
+        assert EXPERIMENTS[name].models == (*PICTURE_MODELS, *FAMILY)
         assert [variant.model for variant in REPRODUCTIONS[name].variants] == list(PICTURE_MODELS)
         assert isinstance(EXPERIMENTS[name].task(Request(name, "linear", "tiny").config, 0), HasTest)
     for table in PAPER_TABLES.values():

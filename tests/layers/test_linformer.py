@@ -7,7 +7,7 @@ import torch
 
 from momentum_transformer import Encoder, LinformerAttention
 from momentum_transformer.layers.linformer import Linformer
-from momentum_transformer.layers.mixers import Situation
+from momentum_transformer.layers.situation import Situation
 
 
 def tensors(n: int = 11) -> tuple[torch.Tensor, ...]:
@@ -17,7 +17,7 @@ def tensors(n: int = 11) -> tuple[torch.Tensor, ...]:
 
 def linformer(length: int = 16, features: int = 4, share: bool = True) -> Linformer:
     torch.manual_seed(0)
-    layer = LinformerAttention(length, features, share).build(3).double()
+    layer = LinformerAttention(length, features, share).build(16, 3).double()
     with torch.no_grad():
         for weights in layer.parameters():
             weights.mul_(20)  # from 0.02 to where the softmax is not flat

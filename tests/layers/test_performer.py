@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from momentum_transformer import Encoder, PerformerAttention, softmax_attention
-from momentum_transformer.layers.mixers import Situation
 from momentum_transformer.layers.performer import Performer
+from momentum_transformer.layers.situation import Situation
 from momentum_transformer.ops.random_features import orthogonal_gaussian
 
 
@@ -21,7 +21,7 @@ def tensors(n: int = 13, m: int | None = None, d: int = 6, seed: int = 0) -> tup
 
 def performer(features: int = 16, redraw: int = 1000, seed: int = 0) -> Performer:
     torch.manual_seed(seed)
-    return PerformerAttention(features=features, redraw=redraw).build(3)
+    return PerformerAttention(features=features, redraw=redraw).build(16, 3)
 
 
 def literal(

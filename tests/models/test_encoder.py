@@ -222,7 +222,7 @@ def test_encoder_says_what_is_wrong_with_its_input() -> None:
         (lambda: AdaptiveMomentumResidual(delta=-1.0), r"delta must be in \[0, 1\]"),
         (lambda: AdaptiveMomentumResidual(rule="best"), "rule must be one of 'paper', 'released'"),
         (
-            lambda: LearnedMomentumAttention(MomentumAttention(beta=0.0)).build(2),
+            lambda: LearnedMomentumAttention(MomentumAttention(beta=0.0)).build(16, 2),
             "a learned beta cannot start at 0",
         ),
     ],

@@ -59,3 +59,34 @@ def test_masked_queries_are_zero_even_without_eps() -> None:
     y = momentum_attention(x.q, x.k, x.v, beta=0.5, key_mask=masks()["one sample empty"], eps=0.0)
     assert torch.isfinite(y).all()
     assert all(torch.isfinite(g).all() for g in gradients([y], [x.q, x.k, x.v]))
+
+
+@pytest.mark.parametrize("form", ["auto", "chunked", "quadratic", "recurrent"])
+@pytest.mark.parametrize("attention", ["momentum", "linear"])
+def test_a_query_without_a_key_sees_the_past_and_not_the_future(attention: str, form: str) -> None:
+    """A token may ask without being known: what comes after it must not reach its output."""
+    x, key_mask = inputs(), masks()["holes"]
+    assert key_mask is not None
+    everyone = torch.ones_like(key_mask)
+    v = x.v.detach().clone()
+    options = {"key_mask": key_mask, "query_mask": everyone, "backend": form}
+    y = ATTENTIONS[attention](x.q, x.k, v, **options)
+    v[:, :, 12:] += 100
+    assert_all_close([ATTENTIONS[attention](x.q, x.k, v, **options)[:, :, :12]], [y[:, :, :12]], ["past"], 1e-12)
+    for sample in range(B):  # and it sees every key before it
+        i = int((~key_mask[sample]).nonzero()[-1])
+        known = key_mask[sample, :i]
+        keys, values = (t[sample : sample + 1, :, :i][:, :, known] for t in (x.k, x.v))
+        query = x.q[sample : sample + 1, :, i : i + 1]
+        wanted = ATTENTIONS[attention](query, keys, values, causal=False)
+        found = ATTENTIONS[attention](x.q, x.k, x.v, **options)[sample : sample + 1, :, i : i + 1]
+        assert_all_close([found], [wanted], ["query"], 1e-12)
+
+
+def test_double_backward_works_where_nothing_that_is_asked_for_reaches_a_part_of_the_state() -> None:
+    x, key_mask = inputs(), masks()["holes"]
+    v = x.v.detach().requires_grad_()
+    _, state = momentum_attention(x.q.detach(), x.k.detach(), v, beta=0.5, key_mask=key_mask, return_state=True)
+    (first,) = torch.autograd.grad(state.s.square().sum() + state.z.sum(), v, create_graph=True)
+    (second,) = torch.autograd.grad(first.square().sum(), v)
+    assert second.any()

@@ -96,6 +96,7 @@ def test_an_empty_piece_returns_the_state_it_was_given() -> None:
     y, state = momentum_attention(x.q, x.k, x.v, beta=0.5, state=x.state, return_state=True)
     assert y.shape[2] == 0
     assert all(torch.equal(a, b) for a, b in zip(state, x.state, strict=True))
+    assert all(a.data_ptr() != b.data_ptr() for a, b in zip(state, x.state, strict=True))
 
 
 def test_states_detach_move_reorder_and_survive_a_file() -> None:

@@ -23,7 +23,7 @@ def candidates(call: Call, name: str) -> tuple[Backend, ...]:
     return (NATIVE, RECURRENT if call.q.shape[2] == 1 else CHUNKED)
 
 
-def attend(call: Call, name: BackendName) -> tuple[Tensor, RecurrentState | None]:
+def serve(call: Call, name: BackendName) -> tuple[Tensor, RecurrentState | None]:
     """y and the state after the last token, by the first backend that does not refuse."""
     check_choice("backend", name, get_args(BackendName))
     if call.causal and call.q.shape[2] == 0:

@@ -180,7 +180,7 @@ class Decoder:
         own = map_state(lambda x: x.to(q.dtype, copy=True, memory_format=torch.contiguous_format), state)
         self._layers.append(own)
         elu = mixer.feature_map is elu_plus_one
-        self._program.attend(recurrence, q, k, v, y, own, elu=elu, normalize=mixer.normalize)
+        self._program.recur(recurrence, q, k, v, y, own, elu=elu, normalize=mixer.normalize)
 
     def _cache(self, state: CacheState, dtype: torch.dtype) -> CacheState:
         """The same keys and values, with room for those to come; what does not exist is zero."""

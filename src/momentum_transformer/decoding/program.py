@@ -63,7 +63,7 @@ class TokenProgram:
         self._multiplications += x.shape[0] * weight.numel()
         self._add(0, problem, x, panels, bias, out)
 
-    def attend(
+    def recur(
         self, c: Coefficients, q: Tensor, k: Tensor, v: Tensor, y: Tensor, state: Any, *, elu: bool, normalize: bool
     ) -> None:
         """Attention (eq. 8, 12): reads q, k (b, h, d), v (b, h, e); changes `state`; writes y (b, h, e)."""

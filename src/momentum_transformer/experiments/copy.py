@@ -18,7 +18,7 @@ from ..models.language_model import LanguageModel
 from ..training.config import TrainConfig
 from ..training.task import Score
 from .experiment import Experiment, Study, Variant, check_scale
-from .models import MODELS, ModelConfig, named
+from .models import FAMILY, MODELS, ModelConfig, named
 
 STEPS_PER_EPOCH = 100
 
@@ -47,8 +47,8 @@ class CopyConfig:
     train: TrainConfig
 
 
-# Table 1: β, γ, and β, γ of the connection
-COEFFICIENTS = ModelConfig(beta=0.1, gamma=0.6, connection_beta=0.99, connection_gamma=0.99)
+# Table 1: β, γ, and β, γ of the connection. Decays of the family start slow: a copy must be remembered to its end.
+COEFFICIENTS = ModelConfig(beta=0.1, gamma=0.6, connection_beta=0.99, connection_gamma=0.99, decay_steps=(0.001, 0.02))
 
 
 def config(model: str, scale: str) -> CopyConfig:
@@ -137,7 +137,7 @@ class CopyTask:
 COPY = Experiment(
     name="copy",
     title="Copy task (Figure 1)",
-    models=MODELS,
+    models=(*MODELS, *FAMILY),
     minutes={"tiny": "seconds", "small": "1 minute", "medium": "an hour", "paper": "hours; a GPU is better"},
     config=config,
     task=CopyTask,

@@ -1,25 +1,52 @@
-"""The models of the paper by name, as plain values that fit in a configuration file."""
+"""The models of the paper and of the family by name, as plain values that fit in a configuration file."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, cast, get_args
 
+from ..layers.convolution import ShortConvolution
+from ..layers.family import (
+    DeltaAttention,
+    GatedDeltaAttention,
+    GatedMomentumAttention,
+    MomentumDeltaAttention,
+    RetentionAttention,
+)
 from ..layers.linformer import LinformerAttention
-from ..layers.mixers import LinearAttention, Mixer, MomentumAttention, SoftmaxAttention
+from ..layers.mixers import LinearAttention, MomentumAttention, SoftmaxAttention
+from ..layers.parts import Tail
 from ..layers.performer import PerformerAttention
 from ..layers.reformer import ReformerAttention
 from ..layers.residual import AdaptiveMomentumResidual, MomentumResidual, PlainResidual, Residual
+from ..layers.situation import Mixer
 from ..models.encoder import Encoder
 from ..ops.feature_maps import elu_plus_one, length_scaled
 from .configuration import nearest
 
 MODELS = ("softmax", "reformer", "linear", "momentum", "momentum-connection", "adaptive-momentum")
-# the order and the colours of every table and figure
-ALL_MODELS = ("softmax", "reformer", "performer", "linformer", *MODELS[2:])
+FAMILY = ("gated-momentum", "retention", "delta", "gated-delta", "momentum-delta", "hybrid")
+# those that the paper compares, and all; in the order of every table and figure
+PAPER_MODELS = ("softmax", "reformer", "performer", "linformer", *MODELS[2:])
+ALL_MODELS = (*PAPER_MODELS, *FAMILY)
+Attention = Literal[
+    "softmax",
+    "reformer",
+    "performer",
+    "linformer",
+    "linear",
+    "momentum",
+    "gated-momentum",
+    "retention",
+    "delta",
+    "gated-delta",
+    "momentum-delta",
+    "hybrid",
+]
+HYBRID = 4  # every fourth layer of a hybrid is softmax attention; of fewer layers, the last one
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    attention: Literal["softmax", "reformer", "performer", "linformer", "linear", "momentum"] = "momentum"
+    attention: Attention = "momentum"
     residual: Literal["plain", "momentum", "adaptive"] = "plain"
     beta: float = 0.1
     gamma: float = 1.0
@@ -36,6 +63,10 @@ class ModelConfig:
     redraw: int = 1000
     denominator: bool = True
     scale_by_length: bool = False
+    convolution: Literal["own", "on", "off"] = "own"  # own: as the mixer has it by itself
+    tail: Literal["own", "on", "off"] = "own"
+    negative: bool = False  # the delta rule may reflect
+    decay_steps: tuple[float, float] = (0.001, 0.1)
     depth: int = 4
     width: int = 256
     heads: int = 8
@@ -53,17 +84,48 @@ class ModelConfig:
         feature_map = length_scaled if self.scale_by_length else elu_plus_one
         match self.attention:
             case "softmax":
-                return SoftmaxAttention(dropout=self.attention_dropout)
+                mixer: Any = SoftmaxAttention(dropout=self.attention_dropout)
             case "reformer":
-                return ReformerAttention(buckets=self.buckets, rounds=self.rounds, chunk_size=self.chunk_size)
+                mixer = ReformerAttention(buckets=self.buckets, rounds=self.rounds, chunk_size=self.chunk_size)
             case "performer":
-                return PerformerAttention(features=self.features, redraw=self.redraw)
+                mixer = PerformerAttention(features=self.features, redraw=self.redraw)
             case "linformer":
-                return LinformerAttention(length, features=min(self.features, length))
+                mixer = LinformerAttention(length, features=min(self.features, length))
             case "linear":
-                return LinearAttention(feature_map, self.denominator)
+                mixer = LinearAttention(feature_map, self.denominator)
             case "momentum":
-                return MomentumAttention(self.beta, self.gamma, self.weighting, feature_map, self.denominator)
+                mixer = MomentumAttention(self.beta, self.gamma, self.weighting, feature_map, self.denominator)
+            case "gated-momentum":
+                mixer = GatedMomentumAttention(self.beta, self.gamma, feature_map)
+            case "retention":
+                mixer = RetentionAttention()
+            case "delta":
+                mixer = DeltaAttention(self.negative)
+            case "gated-delta" | "hybrid":
+                mixer = GatedDeltaAttention(self.negative, self.decay_steps)
+            case "momentum-delta":
+                mixer = MomentumDeltaAttention(negative=self.negative, steps=self.decay_steps)
+        return self._with_parts(mixer)
+
+    def _with_parts(self, mixer: Any) -> Mixer:
+        """The mixer with its parts switched on or off."""
+        parts = {"convolution": (self.convolution, ShortConvolution), "tail": (self.tail, Tail)}
+        for name, (wish, part) in parts.items():
+            if wish == "own":
+                continue
+            if not hasattr(mixer, name):
+                raise ValueError(f"model.{name} must be own for {self.attention}, which has no such part, not {wish}")
+            mixer = replace(mixer, **{name: part() if wish == "on" else None})
+        return cast(Mixer, mixer)
+
+    def mixers(self, length: int = 1) -> list[Mixer]:
+        """One for each layer."""
+        mixers = [self.mixer(length)] * self.depth
+        if self.attention == "hybrid":
+            softmax = SoftmaxAttention(dropout=self.attention_dropout)
+            for layer in range(min(HYBRID, self.depth) - 1, self.depth, HYBRID):
+                mixers[layer] = softmax
+        return mixers
 
     def connection(self) -> Residual:
         match self.residual:
@@ -81,7 +143,7 @@ class ModelConfig:
             self.depth,
             self.width,
             self.heads,
-            attention=self.mixer(length),
+            attention=self.mixers(length),
             residual=self.connection(),
             causal=causal,
             feedforward=self.feedforward,
@@ -94,10 +156,10 @@ class ModelConfig:
 def named(config: ModelConfig, name: str) -> ModelConfig:
     """The same sizes and coefficients, with the attention and connection that the name stands for."""
     match name:
-        case "softmax" | "reformer" | "performer" | "linformer" | "linear" | "momentum":
-            return replace(config, attention=name, residual="plain")
         case "momentum-connection":
             return replace(config, attention="momentum", residual="momentum")
         case "adaptive-momentum":
             return replace(config, attention="momentum", residual="adaptive")
-    raise nearest("model", name, ALL_MODELS)
+    if name not in get_args(Attention):
+        raise nearest("model", name, ALL_MODELS)
+    return replace(config, attention=cast(Attention, name), residual="plain")

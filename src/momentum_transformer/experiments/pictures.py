@@ -23,7 +23,7 @@ from ..models.logistic_mixture import mixture_log_likelihood
 from ..models.pixel_model import PixelModel
 from ..training.task import Score
 from .experiment import Experiment, Study, Variant
-from .models import MODELS
+from .models import FAMILY, MODELS
 from .picture_scales import SHAPES, PictureConfig, picture_config
 
 PICTURE_MODELS = tuple(name for name in MODELS if name != "reformer")
@@ -137,7 +137,7 @@ def _experiment(name: str, title: str, **minutes: str) -> Experiment:
     return Experiment(
         name=name,
         title=title,
-        models=PICTURE_MODELS,
+        models=(*PICTURE_MODELS, *FAMILY),
         minutes={"tiny": "seconds", **minutes},
         config=partial(picture_config, name),
         task=partial(PictureTask, name),

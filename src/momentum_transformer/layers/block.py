@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from ..ops.checks import check_choice
 from .dropout import Dropout
-from .mixers import Mixer, Situation
 from .residual import Residual
+from .situation import Mixer, Situation
 
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu"]
@@ -27,7 +27,7 @@ class Attention(nn.Module):
         self.key = nn.Linear(width, width)
         self.value = nn.Linear(width, width)
         self.out = nn.Linear(width, width)
-        self.mixer = mixer.build(heads)
+        self.mixer = mixer.build(width, heads)
         self.separate_keys = self.uses_keys(mixer)
         if not self.separate_keys:  # nothing waits for gradients that never come
             self.key.requires_grad_(False)
@@ -44,19 +44,22 @@ class Attention(nn.Module):
         keys: Tensor | None = None,
         values: Tensor | None = None,
         key_mask: Tensor | None = None,
+        reset: Tensor | None = None,
         state: Any = None,
         return_state: bool = False,
     ) -> tuple[Tensor, Any]:
         """Tokens x (b, n, width) see `keys` (b, m, width), by default themselves, and take in `values`, by default the
         keys. x and keys with a batch of 1 serve every sample of the values."""
         k, v = self.project(x if keys is None else keys, values)
-        return self.attend(x, k, v, cross=keys is not None, key_mask=key_mask, state=state, return_state=return_state)
+        return self.mix(
+            x, k, v, cross=keys is not None, key_mask=key_mask, reset=reset, state=state, return_state=return_state
+        )
 
     def project(self, keys: Tensor, values: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """k and v for `attend`: projected once where many calls see the same keys."""
+        """k and v for `mix`: projected once where many calls see the same keys."""
         return self._heads(self.key(keys)), self._heads(self.value(keys if values is None else values))
 
-    def attend(
+    def mix(
         self,
         x: Tensor,
         k: Tensor,
@@ -64,6 +67,7 @@ class Attention(nn.Module):
         *,
         cross: bool,
         key_mask: Tensor | None = None,
+        reset: Tensor | None = None,
         state: Any = None,
         return_state: bool = False,
     ) -> tuple[Tensor, Any]:
@@ -75,7 +79,8 @@ class Attention(nn.Module):
         query_mask = None
         if cross and key_mask is not None and q.shape[2] == k.shape[2]:  # by chance: the mask is not that of x
             query_mask = torch.ones_like(key_mask)
-        at = Situation(self.causal, key_mask, state, return_state, self.training, query_mask)
+        tokens = None if cross or x.shape[0] != v.shape[0] else x
+        at = Situation(self.causal, key_mask, state, return_state, self.training, query_mask, tokens, reset)
         y, state = self.mixer(q, k, v, at)
         return self.out(y.transpose(1, 2).flatten(2)), state
 
@@ -146,13 +151,18 @@ class Block(nn.Module):
         memory: Any,
         *,
         key_mask: Tensor | None = None,
+        reset: Tensor | None = None,
         state: Any = None,
         return_state: bool = False,
     ) -> tuple[Tensor, Any, Any]:
         """x after the block, what the residual rule remembers for the next block, and the mixer's state."""
         pre = self.norm == "pre"
         update, state = self.attention(
-            self.attention_norm(x) if pre else x, key_mask=key_mask, state=state, return_state=return_state
+            self.attention_norm(x) if pre else x,
+            key_mask=key_mask,
+            reset=reset,
+            state=state,
+            return_state=return_state,
         )
         x, memory = self.residual(x, self.dropout(update), memory)
         if not pre:

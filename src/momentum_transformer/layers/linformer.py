@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ..ops.checks import check_mask, check_qkv
 from ..ops.softmax import softmax_attention
-from .mixers import Situation
+from .situation import Situation
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class LinformerAttention:
         if self.length < 1 or self.features < 1:
             raise ValueError(f"length and features must be 1 or more, not {self.length} and {self.features}")
 
-    def build(self, heads: int) -> "Linformer":
+    def build(self, width: int, heads: int) -> "Linformer":
         return Linformer(self, heads)
 
 
@@ -38,6 +38,7 @@ class Linformer(nn.Module):
         self.value_weights = None if options.share else nn.Parameter(torch.randn(shape) * 0.02)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, at: Situation) -> tuple[Tensor, Any]:
+        at.refuse_reset("LinformerAttention")
         if at.causal:
             raise ValueError(
                 "LinformerAttention cannot be causal: each of its mixtures holds tokens from the whole sequence; "

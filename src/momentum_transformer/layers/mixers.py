@@ -1,13 +1,8 @@
-"""How tokens mix: small frozen objects, passed to the one attention layer.
-
-A mixer is called with q, k, v (b, h, n, d) and a `Situation`, and returns (y, state). `build` gives what a
-layer holds: the mixer itself where there is nothing to learn, a module with the same call where there is.
-"""
+"""How tokens mix in the paper: softmax, linear and momentum attention; and softmax attention with a window."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,29 +11,9 @@ from ..attention import WEIGHTINGS, Weighting, linear_attention, momentum_attent
 from ..ops.checks import MOMENTUM, STEP_SIZE, check_choice, check_number
 from ..ops.feature_maps import FeatureMap, elu_plus_one
 from ..ops.softmax import softmax_attention
-
-
-class Situation(NamedTuple):
-    """What a mixer is told besides q, k and v."""
-
-    causal: bool
-    key_mask: Tensor | None = None
-    state: Any = None
-    return_state: bool = False
-    training: bool = False
-    query_mask: Tensor | None = None  # by default `key_mask`, where queries and keys are equally many
-
-    def mask_of_queries(self, q: Tensor, k: Tensor) -> Tensor | None:
-        if self.query_mask is not None or q.shape[2] != k.shape[2]:
-            return self.query_mask
-        return self.key_mask
-
-
-Mix = Callable[[Tensor, Tensor, Tensor, Situation], tuple[Tensor, Any]]
-
-
-class Mixer(Protocol):
-    def build(self, heads: int) -> Mix: ...
+from .convolution import ShortConvolution
+from .parts import with_parts
+from .situation import Mix, Situation
 
 
 @dataclass(frozen=True)
@@ -46,27 +21,60 @@ class SoftmaxAttention:
     """Softmax attention (eq. 3); `dropout` falls on the attention weights while training."""
 
     dropout: float = 0.0
+    convolution: ShortConvolution | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
 
-    def build(self, heads: int) -> "SoftmaxAttention":
-        return self
+    def build(self, width: int, heads: int) -> Mix:
+        return with_parts(self, width, heads, self.convolution)
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, at: Situation) -> tuple[Tensor, Any]:
-        result = softmax_attention(  # type: ignore[call-overload]  # both overloads at once
-            q,
-            k,
-            v,
-            causal=at.causal,
-            key_mask=at.key_mask,
-            query_mask=at.query_mask,
-            state=at.state,
-            return_state=at.return_state,
-            dropout=self.dropout if at.training else 0.0,
-        )
-        return result if isinstance(result, tuple) else (result, None)
+        return _softmax(q, k, v, at, dropout=self.dropout, window=None)
+
+
+@dataclass(frozen=True)
+class WindowAttention:
+    """Softmax attention over the last `window` tokens: linear time, and a cache of window - 1 tokens.
+
+    Without causal order a token sees as many on either side.
+    """
+
+    window: int
+    dropout: float = 0.0
+    convolution: ShortConvolution | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.window, bool) or not isinstance(self.window, int) or self.window < 1:
+            raise ValueError(f"window must be a positive whole number of tokens, not {self.window!r}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
+
+    def build(self, width: int, heads: int) -> Mix:
+        return with_parts(self, width, heads, self.convolution)
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, at: Situation) -> tuple[Tensor, Any]:
+        return _softmax(q, k, v, at, dropout=self.dropout, window=self.window)
+
+
+def _softmax(
+    q: Tensor, k: Tensor, v: Tensor, at: Situation, *, dropout: float, window: int | None
+) -> tuple[Tensor, Any]:
+    found = softmax_attention(
+        q,
+        k,
+        v,
+        causal=at.causal,
+        key_mask=at.key_mask,
+        query_mask=at.query_mask,
+        reset=at.reset,
+        window=window,
+        state=at.state,
+        return_state=at.return_state,
+        dropout=dropout if at.training else 0.0,
+    )
+    return found if at.return_state else (found, None)
 
 
 @dataclass(frozen=True)
@@ -75,12 +83,14 @@ class LinearAttention:
 
     feature_map: FeatureMap | None = elu_plus_one
     normalize: bool = True
+    convolution: ShortConvolution | None = None
 
-    def build(self, heads: int) -> "LinearAttention":
-        return self
+    def build(self, width: int, heads: int) -> Mix:
+        return with_parts(self, width, heads, self.convolution)
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, at: Situation) -> tuple[Tensor, Any]:
-        result = linear_attention(
+        at.refuse_reset("LinearAttention")
+        found = linear_attention(
             q,
             k,
             v,
@@ -92,7 +102,7 @@ class LinearAttention:
             state=at.state,
             return_state=at.return_state,
         )
-        return result if isinstance(result, tuple) else (result, None)
+        return found if at.return_state else (found, None)
 
 
 @dataclass(frozen=True)
@@ -104,14 +114,15 @@ class MomentumAttention:
     weighting: Weighting = "relative"
     feature_map: FeatureMap | None = elu_plus_one
     normalize: bool = True
+    convolution: ShortConvolution | None = None
 
     def __post_init__(self) -> None:
         check_number("beta", self.beta, MOMENTUM)
         check_number("gamma", self.gamma, STEP_SIZE)
         check_choice("weighting", self.weighting, WEIGHTINGS)
 
-    def build(self, heads: int) -> "MomentumAttention":
-        return self
+    def build(self, width: int, heads: int) -> Mix:
+        return with_parts(self, width, heads, self.convolution)
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, at: Situation) -> tuple[Tensor, Any]:
         return self.mix(q, k, v, at, self.beta, self.gamma)
@@ -119,7 +130,9 @@ class MomentumAttention:
     def mix(
         self, q: Tensor, k: Tensor, v: Tensor, at: Situation, beta: float | Tensor, gamma: float | Tensor
     ) -> tuple[Tensor, Any]:
-        result = momentum_attention(
+        """The same with coefficients from elsewhere."""
+        at.refuse_reset("MomentumAttention")
+        found = momentum_attention(
             q,
             k,
             v,
@@ -134,7 +147,7 @@ class MomentumAttention:
             state=at.state,
             return_state=at.return_state,
         )
-        return result if isinstance(result, tuple) else (result, None)
+        return found if at.return_state else (found, None)
 
 
 @dataclass(frozen=True)
@@ -143,8 +156,8 @@ class LearnedMomentumAttention:
 
     start: MomentumAttention = MomentumAttention()
 
-    def build(self, heads: int) -> "LearnedMomentum":
-        return LearnedMomentum(self.start, heads)
+    def build(self, width: int, heads: int) -> Mix:
+        return with_parts(LearnedMomentum(self.start, heads), width, heads, self.start.convolution)
 
 
 class LearnedMomentum(nn.Module):

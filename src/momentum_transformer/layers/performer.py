@@ -10,7 +10,7 @@ from ..attention import linear_attention
 from ..ops.checks import check_mask, check_qkv
 from ..ops.precision import full_precision
 from ..ops.random_features import log_features, orthogonal_gaussian
-from .mixers import Situation
+from .situation import Situation
 
 EPSILON = 1e-12  # only so that a query that sees no key gives 0
 
@@ -26,7 +26,7 @@ class PerformerAttention:
         if self.features < 1 or self.redraw < 1:
             raise ValueError(f"features and redraw must be 1 or more, not {self.features} and {self.redraw}")
 
-    def build(self, heads: int) -> "Performer":
+    def build(self, width: int, heads: int) -> "Performer":
         return Performer(self)
 
 
@@ -44,6 +44,7 @@ class Performer(nn.Module):
         self._drawn: tuple[Any, Tensor] | None = None
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, at: Situation) -> tuple[Tensor, Any]:
+        at.refuse_reset("PerformerAttention")
         check_qkv(q, k, v, causal=at.causal)
         check_mask("key_mask", at.key_mask, k)
         if at.training:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..ops.lsh import lsh_attention
-from .mixers import Situation
+from .situation import Situation
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,11 @@ class ReformerAttention:
         if self.rounds < 1 or self.chunk_size < 1:
             raise ValueError(f"rounds and chunk_size must be 1 or more, not {self.rounds} and {self.chunk_size}")
 
-    def build(self, heads: int) -> "ReformerAttention":
+    def build(self, width: int, heads: int) -> "ReformerAttention":
         return self
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, at: Situation) -> tuple[Tensor, Any]:
+        at.refuse_reset("ReformerAttention")
         if at.state is not None or at.return_state:
             raise ValueError(
                 "ReformerAttention has no state: which tokens share a chunk depends on the whole sequence; "

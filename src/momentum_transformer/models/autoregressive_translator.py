@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..layers.mixers import Mixer
 from ..layers.residual import Residual
+from ..layers.situation import Mixer
 from .translation_layers import Encoded, Source, TranslationStack, check_sentences, encode
 
 

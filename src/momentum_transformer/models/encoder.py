@@ -1,14 +1,15 @@
 """The one encoder: a stack of blocks, for training, prefill and decoding."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..layers.block import Activation, Block, Norm
-from ..layers.mixers import Mixer, MomentumAttention
+from ..layers.mixers import MomentumAttention
 from ..layers.residual import PlainResidual, Residual
+from ..layers.situation import Mixer
 
 
 class EncoderState(NamedTuple):
@@ -75,33 +76,19 @@ class Encoder(nn.Module):
         )
         self.final_norm = nn.LayerNorm(width) if final_norm else nn.Identity()
 
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        *,
-        key_mask: Tensor | None = ...,
-        state: EncoderState | None = ...,
-        return_state: Literal[False] = ...,
-    ) -> Tensor: ...
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        *,
-        key_mask: Tensor | None = ...,
-        state: EncoderState | None = ...,
-        return_state: Literal[True],
-    ) -> tuple[Tensor, EncoderState]: ...
     def forward(
         self,
         x: Tensor,
         *,
         key_mask: Tensor | None = None,
+        reset: Tensor | None = None,
         state: EncoderState | None = None,
         return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, EncoderState]:
-        """x (b, n, width) → y (b, n, width), and the state after the last token if asked for."""
+    ) -> Any:
+        """x (b, n, width) → y (b, n, width), or with `return_state` the pair of y and the state after the last token.
+
+        `key_mask` (b, n) is False where a token does not exist, `reset` (b, n) True where a new document begins.
+        """
         if x.ndim != 3 or x.shape[-1] != self.width:
             raise ValueError(f"x must have shape (batch, length, {self.width}), not {tuple(x.shape)}")
         if not self.causal and (state is not None or return_state):
@@ -119,7 +106,9 @@ class Encoder(nn.Module):
         after = []
         memory = None
         for block, layer_state in zip(self.blocks, before, strict=True):
-            x, memory, layer_state = block(x, memory, key_mask=key_mask, state=layer_state, return_state=return_state)
+            x, memory, layer_state = block(
+                x, memory, key_mask=key_mask, reset=reset, state=layer_state, return_state=return_state
+            )
             after.append(layer_state)
         y: Tensor = self.final_norm(x)
         return (y, EncoderState(tuple(after))) if return_state else y

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from ..layers.block import Attention, HighwayFeedForward
 from ..layers.dropout import Dropout
-from ..layers.mixers import Mixer
 from ..layers.positions import sinusoids
 from ..layers.residual import Residual
+from ..layers.situation import Mixer
 
 
 class Encoded(NamedTuple):
@@ -98,7 +98,7 @@ class TranslationLayer(nn.Module):
             x, memory = self.positional.connect(x, update, memory)
         if self.cross is not None:
             assert source is not None
-            update, _ = self.cross.attention.attend(x, source.k, source.v, cross=True, key_mask=source.mask)
+            update, _ = self.cross.attention.mix(x, source.k, source.v, cross=True, key_mask=source.mask)
             x, memory = self.cross.connect(x, update, memory)
         return self.feedforward_norm(self.feedforward(x)), memory, state
 

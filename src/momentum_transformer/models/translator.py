@@ -6,8 +6,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from ..layers.mixers import Mixer
 from ..layers.residual import Residual
+from ..layers.situation import Mixer
 from .token_loss import most_likely
 from .translation_layers import (
     Encoded,

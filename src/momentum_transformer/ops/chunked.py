@@ -67,9 +67,9 @@ def chunked_scan(
             elu,
         )
         if kept:
-            read = checkpoint(_attend, chunk, state, use_reentrant=False, preserve_rng_state=False)
+            read = checkpoint(_run, chunk, state, use_reentrant=False, preserve_rng_state=False)
         else:
-            read = _attend(chunk, state)
+            read = _run(chunk, state)
         state = read.state
         numerators.append(read.numerator)
         denominators.append(read.denominator)
@@ -79,7 +79,7 @@ def chunked_scan(
     return Attended(torch.cat(numerators, -2), joined, state)
 
 
-def _attend(x: Chunk, state: RecurrentState) -> Attended:
+def _run(x: Chunk, state: RecurrentState) -> Attended:
     q, k = (elu_plus_one(x.q), elu_plus_one(x.k)) if x.elu else (x.q, x.k)
     exact = pair_weights(x.c, q.shape[-2], like=x.v) if x.weights is None else x.weights
     w, (s, m, z) = exact.to(x.v.dtype), state

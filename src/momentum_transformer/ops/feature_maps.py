@@ -43,3 +43,8 @@ def elu_plus_one(x: Tensor) -> Tensor:
 def length_scaled(x: Tensor) -> Tensor:
     """φ(x)/n^¼, n tokens at once: what the authors' code for Long Range Arena has in place of a denominator."""
     return elu_plus_one(x) / x.shape[-2] ** 0.25
+
+
+def l2_normalized(x: Tensor) -> Tensor:
+    """x/‖x‖: features of length one, which the delta rule wants."""
+    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)

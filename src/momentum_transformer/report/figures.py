@@ -24,6 +24,12 @@ _STYLES: dict[str, tuple[str, Any, str]] = {
     "momentum": ("#009E73", "-.", "^"),
     "momentum-connection": ("#CC79A7", (0, (4, 1, 1, 1, 1, 1)), "D"),
     "adaptive-momentum": ("#D55E00", (0, (6, 1)), "P"),
+    "gated-momentum": ("#66A61E", (0, (5, 2, 1, 2)), "X"),
+    "retention": ("#7F7F7F", (0, (1, 2)), "p"),
+    "delta": ("#6A3D9A", (0, (3, 2)), "h"),
+    "gated-delta": ("#B2182B", (0, (8, 2)), "*"),
+    "momentum-delta": ("#01665E", (0, (8, 1, 2, 1)), "d"),
+    "hybrid": ("#4D4D4D", (0, (10, 1, 1, 1)), "8"),
 }
 COLOURS, DASHES, MARKERS = ({model: _STYLES[model][i] for model in ALL_MODELS} for i in range(3))
 STYLE: dict[Any, Any] = {

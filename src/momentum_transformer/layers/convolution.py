@@ -1,0 +1,74 @@
+"""Short convolution of q, k and v: a part that any mixer can have."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (the field's name for it)
+from torch import Tensor, nn
+
+from ..ops.checks import check_choice
+from ..ops.convolution import short_convolution
+from .situation import Situation
+
+Pasts = tuple[Tensor, Tensor, Tensor]  # (b, taps - 1, width) of q, k and v
+
+
+@dataclass(frozen=True)
+class ShortConvolution:
+    """q, k and v each become a mixture of the last `taps` tokens, channel by channel, then pass the activation."""
+
+    taps: int = 4
+    activation: Literal["silu", "none"] = "silu"
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.taps <= 8:
+            raise ValueError(f"taps must be 2 to 8, not {self.taps}")
+        check_choice("activation", self.activation, ("silu", "none"))
+
+    def build(self, width: int, heads: int) -> "Convolution":
+        return Convolution(self, width, heads)
+
+
+class Convolution(nn.Module):
+    """Three depthwise convolutions without bias. Without causal order, half of the heads look at what comes after."""
+
+    def __init__(self, options: ShortConvolution, width: int, heads: int) -> None:
+        super().__init__()
+        self.options, self.heads = options, heads
+        bound = 1 / math.sqrt(options.taps)
+        self.query, self.key, self.value = (
+            nn.Parameter(torch.empty(width, options.taps).uniform_(-bound, bound)) for _ in range(3)
+        )
+
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, at: Situation, pasts: Pasts | None
+    ) -> tuple[Tensor, Tensor, Tensor, Pasts]:
+        """q, k, v (b, h, n, d) convolved, and the last tokens of each."""
+        before = (None, None, None) if pasts is None else pasts
+        made = [
+            self._convolve(x, weight, past, at)
+            for x, weight, past in zip((q, k, v), (self.query, self.key, self.value), before, strict=True)
+        ]
+        (q, q_past), (k, k_past), (v, v_past) = made
+        return q, k, v, (q_past, k_past, v_past)
+
+    def _convolve(self, x: Tensor, weight: Tensor, past: Tensor | None, at: Situation) -> tuple[Tensor, Tensor]:
+        lines = x.transpose(1, 2).flatten(2)  # (b, n, h · d)
+        if at.causal:
+            y, after = short_convolution(lines, weight, past, mask=at.key_mask, reset=at.reset)
+        else:
+            half = lines.shape[2] // 2 // x.shape[3] * x.shape[3]
+            ahead, _ = short_convolution(lines[..., :half], weight[:half], mask=at.key_mask, reset=at.reset)
+            turned = at.reversed()
+            back, after = short_convolution(
+                lines[..., half:].flip(1), weight[half:], mask=turned.key_mask, reset=turned.reset
+            )
+            y = torch.cat([ahead, back.flip(1)], 2)
+        if self.options.activation == "silu":
+            y = F.silu(y)
+        return y.unflatten(2, (x.shape[1], -1)).transpose(1, 2), after
+
+    def extra_repr(self) -> str:
+        return f"taps={self.options.taps}, activation={self.options.activation}"

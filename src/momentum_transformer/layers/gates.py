@@ -1,0 +1,69 @@
+"""Coefficients that x decides, one a token and head: (b, n, width) → (b, h, n), in float32 or wider."""
+
+import math
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (the field's name for it)
+from torch import Tensor, nn
+
+
+class Gate(nn.Module):
+    """A linear map of x to one number a head, and what makes a coefficient of it."""
+
+    def __init__(self, width: int, heads: int, *, bias: float | None = None) -> None:
+        super().__init__()
+        self.project = nn.Linear(width, heads, bias=bias is not None)
+        if bias is not None:  # a gate with a bias starts as the constant that the bias stands for
+            nn.init.zeros_(self.project.weight)
+            nn.init.constant_(self.project.bias, bias)
+
+    def logits(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.project(x)
+        return logits.to(torch.promote_types(logits.dtype, torch.float32)).transpose(1, 2)
+
+
+class Strength(Gate):
+    """most · sigmoid(Wx): how much is written."""
+
+    def __init__(self, width: int, heads: int, *, most: float = 1.0) -> None:
+        super().__init__(width, heads)
+        self.most = most
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.most * self.logits(x).sigmoid()
+
+
+class Share(Gate):
+    """sigmoid(Wx + b), from the constant `start` on."""
+
+    def __init__(self, width: int, heads: int, *, start: float) -> None:
+        super().__init__(width, heads, bias=math.log(start / (1 - start)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.logits(x).sigmoid()
+
+
+class StepSize(Gate):
+    """softplus(Wx + b), from the constant `start` on."""
+
+    def __init__(self, width: int, heads: int, *, start: float) -> None:
+        super().__init__(width, heads, bias=math.log(math.expm1(start)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.softplus(self.logits(x))
+
+
+class Decay(Gate):
+    """exp(-exp(A) softplus(Wx + d)): at the start a head forgets at a rate of 1 to 16 times a step of `steps`."""
+
+    def __init__(self, width: int, heads: int, *, steps: tuple[float, float]) -> None:
+        super().__init__(width, heads)
+        low, high = steps
+        step = torch.exp(torch.empty(heads).uniform_(math.log(low), math.log(high)))
+        self.rate = nn.Parameter(torch.empty(heads).uniform_(1, 16).log())
+        self.offset = nn.Parameter(step + torch.log(-torch.expm1(-step)))  # softplus(offset) = step
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = self.logits(x)
+        rate, offset = (p.to(logits.dtype)[:, None] for p in (self.rate, self.offset))
+        return torch.exp(-torch.exp(rate) * F.softplus(logits + offset))

@@ -1,0 +1,55 @@
+"""A short causal convolution, each channel by itself: a token and the few before it, as the gated mixers want them."""
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (the field's name for it)
+
+from .shapes import Bool, Float, Tensor
+
+
+def short_convolution(
+    x: Float[Tensor, "b n c"],
+    weight: Float[Tensor, "c taps"],
+    past: Float[Tensor, "b r c"] | None = None,
+    *,
+    mask: Bool[Tensor, "b n"] | None = None,
+    reset: Bool[Tensor, "b n"] | None = None,
+) -> tuple[Float[Tensor, "b n c"], Float[Tensor, "b r c"]]:
+    """Σ_r weight_r x_{t-r} over the last `taps` tokens that exist in this document; and the taps - 1 to go on from.
+
+    `past` are the taps - 1 tokens before the first one, zeros where there are none. The output of a token that does
+    not exist is zero.
+    """
+    n, before = x.shape[1], weight.shape[1] - 1
+    document = None if reset is None else reset.cumsum(1)
+    order = None
+    if mask is not None:  # the tokens that exist, first
+        order = torch.argsort(~mask, dim=1, stable=True)
+        x = torch.where(mask[..., None], x, 0).gather(1, order[..., None].expand(x.shape))
+        document = None if document is None else document.gather(1, order)
+    past = x.new_zeros(x.shape[0], before, x.shape[2]) if past is None else past.to(x.dtype)
+    line = torch.cat([past, x], 1)
+    number = None if document is None else F.pad(document, (before, 0))
+    y = torch.zeros_like(x)
+    for r in range(before + 1):  # r tokens ago
+        earlier = line[:, before - r : before - r + n]
+        if number is not None and r:
+            same = number[:, before - r : before - r + n] == number[:, before:]
+            earlier = torch.where(same[..., None], earlier, 0)
+        y = y + weight[:, before - r] * earlier
+    after = _last(line, number, mask, before, reset)
+    if mask is not None and order is not None:
+        back = torch.argsort(order, dim=1)[..., None].expand(y.shape)
+        y = torch.where(mask[..., None], y.gather(1, back), 0)
+    return y, after
+
+
+def _last(line: Tensor, number: Tensor | None, mask: Tensor | None, before: int, reset: Tensor | None) -> Tensor:
+    """The last tokens of the line that exist, zero where they belong to a document that has ended."""
+    n = line.shape[1] - before
+    count = torch.full((line.shape[0],), n, device=line.device) if mask is None else mask.sum(1)
+    place = count[:, None] + torch.arange(before, device=line.device)
+    kept = line.gather(1, place[..., None].expand(-1, -1, line.shape[2]))
+    if number is None or reset is None:
+        return kept
+    current = reset.sum(1, keepdim=True)
+    return torch.where((number.gather(1, place) == current)[..., None], kept, 0)
