@@ -92,7 +92,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     for home, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(home, __name__), name)
+            found = getattr(import_module(home, __name__), name)
+            globals()[name] = found  # the next look-up is a plain one
+            return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -90,7 +90,7 @@ def momentum_attention(
         feature_map=feature_map,
         causal=causal,
         key_mask=key_mask,
-        query_mask=query_mask,
+        query_mask=key_mask if query_mask is None and q.shape[2] == k.shape[2] else query_mask,
         return_state=return_state,
         normalize=normalize,
         chunk_size=chunk_size,
@@ -137,7 +137,7 @@ def linear_attention(
         feature_map=feature_map,
         causal=causal,
         key_mask=key_mask,
-        query_mask=query_mask,
+        query_mask=key_mask if query_mask is None and q.shape[2] == k.shape[2] else query_mask,
         return_state=return_state,
         normalize=normalize,
         chunk_size=chunk_size,
@@ -210,6 +210,7 @@ def recurrent_attention(
         None if erase is None else _every_head(erase, v),
         feature_map,
         key_mask=key_mask,
+        query_mask=key_mask,
         reset=reset,
         return_state=return_state,
         normalize=normalize,
@@ -250,13 +251,12 @@ def _attended(
 ) -> tuple[Tensor, RecurrentState | None]:
     """What is left to check of a call, its result, and the state after it where it was asked for."""
     check_options(call.chunk_size, call.eps)
-    check_mask("key_mask", call.key_mask, call.k)
-    check_mask("query_mask", call.query_mask, call.q)
-    check_mask("reset", call.reset, call.q, meaning="True = a document begins")
+    if call.key_mask is not None or call.query_mask is not None or call.reset is not None:
+        check_mask("key_mask", call.key_mask, call.k)
+        check_mask("query_mask", call.query_mask, call.q)
+        check_mask("reset", call.reset, call.q, meaning="True = a document begins")
     if not call.causal and (state is not None or call.return_state):
         raise ValueError("state and return_state need causal=True: without causal order there is no recurrence")
     if state is not None:
         call = call._replace(state=checked_state(state, kind, call.state_shapes(), call.q))
-    if call.query_mask is None and call.q.shape[2] == call.k.shape[2]:
-        call = call._replace(query_mask=call.key_mask)
     return serve(call, backend)

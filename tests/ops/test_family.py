@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from momentum_transformer import RecurrentState, cu_seqlens, recurrent_attention
+from momentum_transformer.ops import chunked
 from tests import family, reference
 from tests.family import MEMBERS, B, D, E, H, N
 
@@ -71,8 +72,7 @@ def full(value: float | Tensor, *more: int) -> np.ndarray:
     return x.expand(B, H, N, *more).numpy()
 
 
-@pytest.mark.parametrize("key_heads", [H, 2, 1])
-@pytest.mark.parametrize("hidden", HIDDEN)
+@pytest.mark.parametrize(("key_heads", "hidden"), [*((H, name) for name in HIDDEN), (2, "all tokens"), (1, "holes")])
 @pytest.mark.parametrize("member", MEMBERS)
 def test_the_token_form_is_the_recurrence_as_it_is_written(member: str, hidden: str, key_heads: int) -> None:
     given, state = family.inputs(member, key_heads=key_heads), some_state(member)
@@ -108,7 +108,7 @@ def test_forms_agree_in_outputs_states_and_gradients(member: str, form: str, hid
     assert_equal(found, wanted, 1e-12)
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 16, 17, 64, 65, 129, 200])
+@pytest.mark.parametrize("n", [0, 1, 2, 16, 17, 65, 129])
 @pytest.mark.parametrize("member", MEMBERS)
 def test_any_length_works(member: str, n: int) -> None:
     state = some_state(member)
@@ -116,10 +116,18 @@ def test_any_length_works(member: str, n: int) -> None:
     assert_equal(found, everything(family.inputs(member, n), state, backend="recurrent"), 1e-12)
 
 
+@pytest.mark.parametrize("member", ["momentum", "momentum a token", "KDA", "everything"])
+def test_chunks_that_are_computed_again_give_the_same_gradients(member: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunked, "MOST_KEPT", 0)
+    found = everything(family.inputs(member, 150), some_state(member), backend="chunked")
+    wanted = everything(family.inputs(member, 150), some_state(member), backend="recurrent")
+    assert_equal(found, wanted, 1e-12)
+
+
 @pytest.mark.parametrize("member", MEMBERS)
 def test_float32_agrees_to_a_hundred_thousandth(member: str) -> None:
     """Values, states and gradients, against float64."""
-    single = family.inputs(member, 150, dtype=torch.float32)
+    single = family.inputs(member, 70, dtype=torch.float32)
     double = {name: x.detach().double().requires_grad_() if isinstance(x, Tensor) else x for name, x in single.items()}
     for backend in ("chunked", "recurrent"):
         assert_equal(everything(single, backend=backend), everything(double, backend="recurrent"), 1e-5)
@@ -137,7 +145,7 @@ def test_narrow_inputs_are_computed_in_float32(member: str, dtype: torch.dtype) 
     assert_all_close([y], [wanted.to(dtype)], ["y"], 1e-6)
 
 
-@pytest.mark.parametrize("cuts", [[], [1], [16, 17], [5, 5, 30]], ids=str)
+@pytest.mark.parametrize("cuts", [[1], [16, 17], [5, 5, 30]], ids=str)
 @pytest.mark.parametrize("hidden", HIDDEN)
 @pytest.mark.parametrize("member", MEMBERS)
 def test_cutting_anywhere_and_carrying_the_state_changes_nothing(member: str, hidden: str, cuts: list[int]) -> None:

@@ -11,6 +11,7 @@ from .cpu.native_backend import NATIVE, NATIVE_BIDIRECTIONAL
 from .pytorch import BIDIRECTIONAL, CHUNKED, QUADRATIC, RECURRENT
 
 BackendName = Literal["auto", "native", "chunked", "quadratic", "recurrent"]
+BACKEND_NAMES = get_args(BackendName)
 BY_NAME: dict[str, Backend] = {x.name: x for x in (NATIVE, CHUNKED, QUADRATIC, RECURRENT)}
 
 
@@ -25,7 +26,7 @@ def candidates(call: Call, name: str) -> tuple[Backend, ...]:
 
 def serve(call: Call, name: BackendName) -> tuple[Tensor, RecurrentState | None]:
     """y and the state after the last token, by the first backend that does not refuse."""
-    check_choice("backend", name, get_args(BackendName))
+    check_choice("backend", name, BACKEND_NAMES)
     if call.causal and call.q.shape[2] == 0:
         return _nothing(call)
     if name == "native" and not (call.q.numel() and call.v.numel()):

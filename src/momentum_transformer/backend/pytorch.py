@@ -104,6 +104,12 @@ class Quadratic:
 def unknown_to_the_paper(call: Call) -> str | None:
     """Why this is neither linear nor momentum attention with one β and γ a head; None where it is."""
     c = call.c
+    alpha, beta, gamma, eta, delta, lookahead = c
+    if alpha is eta is delta is lookahead is call.reset is None:
+        if beta is None and gamma is None:
+            return None
+        if beta is not None and beta.ndim == 1 and (gamma is None or gamma.ndim == 1):
+            return None
     others = ("alpha", "eta", "delta", "lookahead")
     given = [name for name in others if getattr(c, name) is not None]
     given += [

@@ -21,7 +21,8 @@ def check_qkv(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, grouped: bool = 
             raise ValueError(f"{name} must be a tensor, not {type(tensor).__name__}")
         if tensor.ndim != 4:
             raise ValueError(f"{name} must have 4 axes (batch, heads, length, width), not shape {tuple(tensor.shape)}")
-        check_dtype(name, tensor)
+        if tensor.dtype not in DTYPES:
+            check_dtype(name, tensor)
     for name, tensor in (("k", k), ("v", v)):
         if tensor.dtype != q.dtype:
             raise ValueError(f"{name} must have the dtype of q, {q.dtype}, not {tensor.dtype}; cast one of them")
@@ -101,6 +102,8 @@ def checked_state(state: Any, kind: type[Any], shapes: dict[str, tuple[int, ...]
 
 
 def check_options(chunk_size: object, eps: object) -> None:
+    if chunk_size is None and type(eps) is float and 0 <= eps < math.inf:
+        return  # as nearly always: what follows takes longer than a small attention
     whole = isinstance(chunk_size, int) and not isinstance(chunk_size, bool)
     if chunk_size is not None and (not isinstance(chunk_size, int) or not whole or chunk_size < 1):
         raise ValueError(f"chunk_size must be a positive whole number or None, not {chunk_size!r}")

@@ -1,8 +1,8 @@
 """Causal attention in linear time: quadratic inside a chunk, recurrent from chunk to chunk; any member of the family.
 
 Inside a chunk, a prediction sees earlier updates of the same chunk, so that the updates u solve one triangular system
-(docs/derivations.md). Members that erase nothing need none. Chunks are recomputed in the backward pass: what is kept
-of the forward pass are the inputs and the states between chunks.
+(docs/derivations.md). Members that erase nothing need none. Where their matrices would take much memory, chunks are
+computed again in the backward pass: what is kept of the forward pass are the inputs and the states between chunks.
 """
 
 from typing import NamedTuple
@@ -17,6 +17,9 @@ from .recurrent import Attended
 from .shapes import Float, Tensor
 from .state import RecurrentState
 from .tracing import transformed
+
+KEPT_MATRICES = 4  # of size × size that autograd keeps of a chunk, about
+MOST_KEPT = 2**27  # bytes; beyond, chunks are computed again in the backward pass
 
 
 class Chunk(NamedTuple):
@@ -52,7 +55,8 @@ def chunked_scan(
     weights = {}
     if c.constant:
         weights = {length: pair_weights(c, length, like=v) for length in {min(size, n), n % size} - {0}}
-    kept = torch.is_grad_enabled() and n > size and not (torch.compiler.is_compiling() or transformed())
+    recompute = torch.is_grad_enabled() and n > size and not (torch.compiler.is_compiling() or transformed())
+    recompute = recompute and KEPT_MATRICES * q.numel() // q.shape[-1] * size * q.element_size() > MOST_KEPT
     numerators, denominators = [], []
     for start in range(0, n, size):
         stop = min(start + size, n)
@@ -66,7 +70,7 @@ def chunked_scan(
             weights.get(stop - start),
             elu,
         )
-        if kept:
+        if recompute:
             read = checkpoint(_run, chunk, state, use_reentrant=False, preserve_rng_state=False)
         else:
             read = _run(chunk, state)

@@ -16,6 +16,7 @@ from .library import Missing, Problem, Rows, aligned, empty_rows, native, pointe
 
 # The states between segments are all that the backward pass needs, and where several threads meet in one sequence.
 SEGMENT = 256
+CORES = os.cpu_count() or 1
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)  # in the order of native/problem.h
 
 _COEFFICIENTS = "Tensor? beta, Tensor? gamma, Tensor? rows, Tensor? count"
@@ -47,7 +48,7 @@ def sums_segments(n: int) -> bool:
 
 def _divides(b: int, h: int) -> bool:
     """Whether threads share a sequence: it changes the order of summation, so their number has no say in it."""
-    return b * h < (os.cpu_count() or 1)
+    return b * h < CORES
 
 
 def _check(

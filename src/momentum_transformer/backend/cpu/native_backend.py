@@ -1,6 +1,7 @@
 """The native backends: which calls they serve, and how a call becomes one of native code."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -9,7 +10,7 @@ from ...ops.state import RecurrentState
 from ...ops.tracing import eager, transformed
 from ..call import Call
 from ..pytorch import by_age, unknown_to_the_paper
-from . import bidirectional_call, causal_operator, step_operator  # noqa: F401  # registers the operators
+from . import bidirectional_call, step_operator
 from .autograd import causal
 from .causal_operator import DTYPES
 from .library import Missing, native
@@ -56,7 +57,7 @@ class Native:
         x = call
         if not (call.elu or call.feature_map is None):
             x = call.features()
-        elif call.state is not None:
+        elif call.state is not None and call.wide != dtype:
             x = call._replace(q=call.q.to(call.wide), k=call.k.to(call.wide), v=call.v.to(call.wide))
         if x.q.shape[2] == 1 and x.key_mask is None and x.return_state and not x.needs_gradients():
             y, after = _one_token(x)
@@ -100,12 +101,11 @@ def _beta_and_gamma(x: Call) -> tuple[Tensor | None, Tensor | None]:
 
 def _one_token(x: Call) -> tuple[Tensor, RecurrentState]:
     wide = x.wide
-    q, k, v = (tensor[:, :, 0].to(wide) for tensor in (x.q, x.k, x.v))
+    q, k, v = x.q[:, :, 0].to(wide), x.k[:, :, 0].to(wide), x.v[:, :, 0].to(wide)
     s, m, z = x.before(x.k, v[:, :, None])
     z = s.new_zeros(k.shape) if z is None else z
-    y, m_after, s_after, z_after = torch.ops.momentum.step(
-        q, k, v, m, s, z, *_beta_and_gamma(x), x.elu, x.normalize, x.eps
-    )
+    call: Any = step_operator.step if eager(q, k, v, m, s, z) else torch.ops.momentum.step
+    y, m_after, s_after, z_after = call(q, k, v, m, s, z, *_beta_and_gamma(x), x.elu, x.normalize, x.eps)
     return y[:, :, None], RecurrentState(s_after, None if m is None else m_after, z_after)
 
 

@@ -47,7 +47,7 @@ def step_problem(
     return step
 
 
-def _step(
+def step(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -87,5 +87,5 @@ def _step_fake(
     )
 
 
-_library.impl("step", _step, "CPU")
+_library.impl("step", step, "CPU")
 torch.library.register_fake("momentum::step", _step_fake)
