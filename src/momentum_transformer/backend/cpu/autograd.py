@@ -85,10 +85,12 @@ def _differentiable(
     ctx: Any, dy: Tensor | None, ds_after: Tensor | None, dz_after: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     """The same gradients by the chunked form in PyTorch, which can be differentiated again."""
-    inputs = ctx.saved_tensors[:TENSORS]
+    with torch.enable_grad():
+        # views, so that each is asked for by itself: q, k, v may be one tensor, or one be made from another
+        inputs = [None if x is None else x.view_as(x) for x in ctx.saved_tensors[:TENSORS]]
+        outputs = in_pytorch(*inputs, *ctx.saved_tensors[TENSORS : TENSORS + 2], *ctx.options)  # type: ignore[arg-type]
     wanted = [x is not None and needed for x, needed in zip(inputs, ctx.needs_input_grad, strict=False)]
-    asked = [x for x, needed in zip(inputs, wanted, strict=True) if needed]
-    outputs = in_pytorch(*ctx.saved_tensors[:9], *ctx.options)
+    asked = [x for x, needed in zip(inputs, wanted, strict=True) if x is not None and needed]
     pairs = zip(outputs, (dy, ds_after, dz_after), strict=True)
     # an output that depends on nothing that is asked for has no graph: its gradients are zero
     reached = [(out, d) for out, d in pairs if d is not None and out.requires_grad]
