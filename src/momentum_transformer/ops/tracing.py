@@ -8,11 +8,20 @@ from torch.nn import Parameter
 from .shapes import Tensor
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def transformed() -> bool:
-    """Whether `vmap`, `grad` or `jvp` of torch.func, or forward-mode differentiation, is at work."""
-    if torch.compiler.is_compiling():
-        return False
+    """Whether `vmap`, `grad` or `jvp` of torch.func, or forward-mode differentiation, is at work.
+
+    A compiler asks this while it traces, inside the transforms that it meets.
+    """
     return _functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
+def has_tangent(*tensors: Tensor | None) -> bool:
+    """Whether one of these tensors carries a forward-mode derivative."""
+    if forward_ad._current_level < 0:
+        return False
+    return any(x is not None and forward_ad.unpack_dual(x).tangent is not None for x in tensors)
 
 
 def eager(*tensors: Tensor | None) -> bool:

@@ -7,11 +7,12 @@ attention is linear.
 
 import ctypes
 import os
-from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ...ops.tracing import has_tangent
 from .library import Missing, Problem, Rows, aligned, empty_rows, native, pointer
 
 # The states between segments are all that the backward pass needs, and where several threads meet in one sequence.
@@ -172,6 +173,20 @@ def forward(
     return outputs
 
 
+def check_no_tangent(*tensors: Tensor | None) -> None:
+    """A graph may have been compiled before its inputs had tangents, which the kernels would drop without a word."""
+    if has_tangent(*tensors):
+        raise NotImplementedError(
+            "native attention has no forward-mode derivatives; compile the call inside `dual_level`, "
+            'or with backend="chunked"'
+        )
+
+
+def _causal(*inputs: Any) -> tuple[Tensor, ...]:
+    check_no_tangent(*inputs[:7])
+    return forward(*inputs, traced=True)  # type: ignore[misc]  # inputs are those of the operator
+
+
 def _causal_fake(q: Tensor, k: Tensor, v: Tensor, *rest: object) -> tuple[Tensor, ...]:
     _, _, beta, _, rows, _, _, _, _, return_state = rest
     return _causal_outputs(aligned(q), aligned(v), beta, rows, return_state)  # type: ignore[arg-type]
@@ -240,7 +255,7 @@ def _causal_backward_fake(
 
 
 for _name, _real, _fake in (
-    ("causal", partial(forward, traced=True), _causal_fake),
+    ("causal", _causal, _causal_fake),
     ("causal_backward", backward, _causal_backward_fake),
 ):
     _library.impl(_name, _real, "CPU")
