@@ -124,12 +124,13 @@ def _causal_outputs(
 ) -> tuple[Tensor, ...]:
     (b, h, n, d), e, wide = q.shape, v.shape[-1], _wide(q)
     lanes, parts = 1 if beta is None else 2, _segments(n)
-    # in a trace n may be a symbol, so shapes depend on it by arithmetic alone
+    # in a trace n may be a symbol: shapes depend on it by arithmetic alone, and no size is 1 for some n and more for
+    # others, since layouts, and so the trace, would tell these apart
     connected = traced or (parts > 1 and (keep or _divides(b, h)))
     return (
         empty_rows(v, rows),
         q.new_empty((b, h, n) if keep else (0,), dtype=wide),
-        q.new_empty((b, h, parts, lanes * d * e + d) if connected else (0,), dtype=wide),
+        q.new_empty((b, h, parts * (lanes * d * e + d)) if connected else (0,), dtype=wide),
         q.new_empty((b, h, lanes, d, e) if return_state else (0,), dtype=wide),
         q.new_empty((b, h, d) if return_state else (0,), dtype=wide),
     )
