@@ -1,5 +1,8 @@
 """Whether a call is computed here and now, traced by a compiler, or transformed by torch.func."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import torch
 from torch._C import _functorch
 from torch.autograd import forward_ad
@@ -7,8 +10,19 @@ from torch.nn import Parameter
 
 from .shapes import Tensor
 
+Function = TypeVar("Function", bound=Callable[..., object])
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+
+def asked_while_tracing(function: Function) -> Function:
+    """Dynamo calls `function` and takes its answer for a constant.
+
+    As torch.compiler.assume_constant_result, without importing the compiler, which takes more than a second.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@asked_while_tracing
 def transformed() -> bool:
     """Whether `vmap`, `grad` or `jvp` of torch.func, or forward-mode differentiation, is at work.
 

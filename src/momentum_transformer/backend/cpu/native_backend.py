@@ -6,7 +6,7 @@ import torch
 
 from ...ops.shapes import Tensor
 from ...ops.state import RecurrentState
-from ...ops.tracing import eager, transformed
+from ...ops.tracing import asked_while_tracing, eager, transformed
 from ..call import Call
 from ..pytorch import by_age, unknown_to_the_paper
 from . import bidirectional_call, causal_operator, step_operator  # noqa: F401  # registers the operators
@@ -17,7 +17,7 @@ from .library import Missing, native
 SHORT = 1024  # tokens: one thread has done them before a second one has started
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@asked_while_tracing
 def status() -> str | None:
     """Why the native kernels are not there; None where they are."""
     found = native()
