@@ -358,6 +358,23 @@ def test_several_gradients_at_once_take_the_long_way() -> None:
 
 
 @needs_native
+@pytest.mark.parametrize("case", ["one tensor", "one made from another"])
+def test_second_derivatives_tell_arguments_apart(case: str) -> None:
+    x = torch.randn(1, 2, 9, 4, dtype=torch.float64, requires_grad=True)
+
+    def twice(backend: Any) -> tuple[Tensor, Tensor]:
+        k = x.cos()
+        q, k, v = (x, x, x) if case == "one tensor" else (k * 2, k, x)
+        y = momentum_attention(q, k, v, beta=0.6, backend=backend)
+        (first,) = torch.autograd.grad(y.sin().sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), x)
+        return first, second
+
+    for found, wanted in zip(twice("native"), twice("chunked"), strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+@needs_native
 def test_a_sign_that_is_still_to_be_turned_is_turned() -> None:
     q, k = (torch.randn(1, 1, 8, 1) for _ in range(2))
     v = torch.randn(1, 1, 8, 1, dtype=torch.cfloat).conj().imag

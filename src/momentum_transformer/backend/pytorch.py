@@ -105,18 +105,14 @@ def unknown_to_the_paper(call: Call) -> str | None:
     """Why this is neither linear nor momentum attention with one β and γ a head; None where it is."""
     c = call.c
     alpha, beta, gamma, eta, delta, lookahead = c
-    if alpha is eta is delta is lookahead is call.reset is None:
-        if beta is None and gamma is None:
-            return None
-        if beta is not None and beta.ndim == 1 and (gamma is None or gamma.ndim == 1):
-            return None
-    others = ("alpha", "eta", "delta", "lookahead")
-    given = [name for name in others if getattr(c, name) is not None]
-    given += [
-        f"a {name} for each token" for name in ("beta", "gamma") if (x := getattr(c, name)) is not None and x.ndim > 1
-    ]
+    known = alpha is eta is delta is lookahead is call.reset is None and (beta is not None or gamma is None)
+    if known and all(x is None or x.ndim == 1 for x in (beta, gamma)):
+        return None
+    others = {"alpha": c.alpha, "eta": c.eta, "delta": c.delta, "lookahead": c.lookahead, "reset": call.reset}
+    given = [name for name, x in others.items() if x is not None]
+    per_head = {"beta": c.beta, "gamma": c.gamma}
+    given += [f"a {name} for each token" for name, x in per_head.items() if x is not None and x.ndim > 1]
     given += ["gamma without beta"] if c.gamma is not None and c.beta is None else []
-    given += ["reset"] if call.reset is not None else []
     return f"it knows linear and momentum attention, not {', '.join(given)}" if given else None
 
 

@@ -128,7 +128,7 @@ def _member(q: Tensor, choices: dict[str, Choice], values: dict[str, float | Ten
     if found.get("lookahead") is not None and found["beta"] is None:  # the last update is an m
         found["beta"] = torch.zeros(1, dtype=_exact(q), device=q.device)
     per_head = [x for x in found.values() if x is not None and x.ndim == 1]
-    lead = max((x.shape[0] for x in per_head), default=1)
+    lead = max([x.shape[0] for x in per_head]) if per_head else 1
     return Coefficients(**{name: x.expand(lead) if x is not None and x.ndim == 1 else x for name, x in found.items()})
 
 

@@ -1,5 +1,8 @@
 """Whether a call is computed here and now, traced by a compiler, or transformed by torch.func."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import torch
 from torch._C import _functorch
 from torch.autograd import forward_ad
@@ -7,12 +10,32 @@ from torch.nn import Parameter
 
 from .shapes import Tensor
 
+Function = TypeVar("Function", bound=Callable[..., object])
 
+
+def asked_while_tracing(function: Function) -> Function:
+    """Dynamo calls `function` and takes its answer for a constant.
+
+    As torch.compiler.assume_constant_result, without importing the compiler, which takes more than a second.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@asked_while_tracing
 def transformed() -> bool:
-    """Whether `vmap`, `grad` or `jvp` of torch.func, or forward-mode differentiation, is at work."""
-    if torch.compiler.is_compiling():
-        return False
+    """Whether `vmap`, `grad` or `jvp` of torch.func, or forward-mode differentiation, is at work.
+
+    A compiler asks this while it traces, inside the transforms that it meets.
+    """
     return _functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
+def has_tangent(*tensors: Tensor | None) -> bool:
+    """Whether one of these tensors carries a forward-mode derivative."""
+    if forward_ad._current_level < 0:
+        return False
+    return any(x is not None and forward_ad.unpack_dual(x).tangent is not None for x in tensors)
 
 
 def eager(*tensors: Tensor | None) -> bool:

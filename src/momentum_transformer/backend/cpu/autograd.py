@@ -8,7 +8,7 @@ from ...ops.coefficients import Coefficients
 from ...ops.feature_maps import elu_plus_one
 from ...ops.shapes import Tensor
 from ...ops.state import RecurrentState
-from ...ops.tracing import eager
+from ...ops.tracing import eager, has_tangent
 from ..call import Call
 from ..pytorch import CHUNKED
 from . import causal_operator
@@ -46,7 +46,7 @@ def _backward(ctx: Any, dy: Tensor | None, *others: Tensor | None) -> tuple[Tens
     nothing = (None,) * 6
     if dy is None and ds_after is None and dz_after is None:
         return (None,) * TENSORS + nothing
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled() or has_tangent(dy, ds_after, dz_after):
         return *_differentiable(ctx, dy, ds_after, dz_after), *nothing
     if dy is None:
         dy = torch.zeros_like(y)
@@ -84,18 +84,21 @@ class _Causal(torch.autograd.Function):
 def _differentiable(
     ctx: Any, dy: Tensor | None, ds_after: Tensor | None, dz_after: Tensor | None
 ) -> tuple[Tensor | None, ...]:
-    """The same gradients by the chunked form in PyTorch, which can be differentiated again."""
-    inputs = ctx.saved_tensors[:TENSORS]
+    """The same gradients by the chunked form in PyTorch, which can be differentiated again, or forwards."""
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # views, so that each is asked for by itself: q, k, v may be one tensor, or one be made from another
+        inputs = [None if x is None else x.view_as(x) for x in ctx.saved_tensors[:TENSORS]]
+        outputs = in_pytorch(*inputs, *ctx.saved_tensors[TENSORS : TENSORS + 2], *ctx.options)  # type: ignore[arg-type]
     wanted = [x is not None and needed for x, needed in zip(inputs, ctx.needs_input_grad, strict=False)]
-    asked = [x for x, needed in zip(inputs, wanted, strict=True) if needed]
-    outputs = in_pytorch(*ctx.saved_tensors[:9], *ctx.options)
+    asked = [x for x, needed in zip(inputs, wanted, strict=True) if x is not None and needed]
     pairs = zip(outputs, (dy, ds_after, dz_after), strict=True)
     # an output that depends on nothing that is asked for has no graph: its gradients are zero
     reached = [(out, d) for out, d in pairs if d is not None and out.requires_grad]
     if not reached:
         return (None,) * TENSORS
     outs, grads = zip(*reached, strict=True)
-    found = iter(torch.autograd.grad(outs, asked, grads, create_graph=True, allow_unused=True))
+    found = iter(torch.autograd.grad(outs, asked, grads, create_graph=again, allow_unused=True))
     return tuple(next(found) if needed else None for needed in wanted)
 
 

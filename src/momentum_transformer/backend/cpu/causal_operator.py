@@ -7,11 +7,12 @@ attention is linear.
 
 import ctypes
 import os
-from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ...ops.tracing import has_tangent
 from .library import Missing, Problem, Rows, aligned, empty_rows, native, pointer
 
 # The states between segments are all that the backward pass needs, and where several threads meet in one sequence.
@@ -124,12 +125,13 @@ def _causal_outputs(
 ) -> tuple[Tensor, ...]:
     (b, h, n, d), e, wide = q.shape, v.shape[-1], _wide(q)
     lanes, parts = 1 if beta is None else 2, _segments(n)
-    # in a trace n may be a symbol, so shapes depend on it by arithmetic alone
+    # in a trace n may be a symbol: shapes depend on it by arithmetic alone, and no size is 1 for some n and more for
+    # others, since layouts, and so the trace, would tell these apart
     connected = traced or (parts > 1 and (keep or _divides(b, h)))
     return (
         empty_rows(v, rows),
         q.new_empty((b, h, n) if keep else (0,), dtype=wide),
-        q.new_empty((b, h, parts, lanes * d * e + d) if connected else (0,), dtype=wide),
+        q.new_empty((b, h, parts * (lanes * d * e + d)) if connected else (0,), dtype=wide),
         q.new_empty((b, h, lanes, d, e) if return_state else (0,), dtype=wide),
         q.new_empty((b, h, d) if return_state else (0,), dtype=wide),
     )
@@ -171,6 +173,20 @@ def forward(
         problem.s_after, problem.z_after = s_after.data_ptr(), z_after.data_ptr()
     run("forward", problem, q.dtype)
     return outputs
+
+
+def check_no_tangent(*tensors: Tensor | None) -> None:
+    """A graph may have been compiled before its inputs had tangents, which the kernels would drop without a word."""
+    if has_tangent(*tensors):
+        raise NotImplementedError(
+            "native attention has no forward-mode derivatives; compile the call inside `dual_level`, "
+            'or with backend="chunked"'
+        )
+
+
+def _causal(*inputs: Any) -> tuple[Tensor, ...]:
+    check_no_tangent(*inputs[:7])
+    return forward(*inputs, traced=True)  # type: ignore[misc]  # inputs are those of the operator
 
 
 def _causal_fake(q: Tensor, k: Tensor, v: Tensor, *rest: object) -> tuple[Tensor, ...]:
@@ -241,7 +257,7 @@ def _causal_backward_fake(
 
 
 for _name, _real, _fake in (
-    ("causal", partial(forward, traced=True), _causal_fake),
+    ("causal", _causal, _causal_fake),
     ("causal_backward", backward, _causal_backward_fake),
 ):
     _library.impl(_name, _real, "CPU")

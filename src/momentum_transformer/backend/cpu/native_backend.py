@@ -7,7 +7,7 @@ import torch
 
 from ...ops.shapes import Tensor
 from ...ops.state import RecurrentState
-from ...ops.tracing import eager, transformed
+from ...ops.tracing import asked_while_tracing, eager, transformed
 from ..call import Call
 from ..pytorch import by_age, unknown_to_the_paper
 from . import bidirectional_call, step_operator
@@ -18,7 +18,7 @@ from .library import Missing, native
 SHORT = 1024  # tokens: one thread has done them before a second one has started
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@asked_while_tracing
 def status() -> str | None:
     """Why the native kernels are not there; None where they are."""
     found = native()

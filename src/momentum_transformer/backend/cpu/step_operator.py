@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .causal_operator import check_coefficients, run
+from .causal_operator import check_coefficients, check_no_tangent, run
 from .library import Rows, Step, aligned, pointer
 
 _library = torch.library.Library("momentum", "FRAGMENT")
@@ -60,6 +60,7 @@ def step(
     normalize: bool,
     eps: float,
 ) -> tuple[Tensor, ...]:
+    check_no_tangent(q, k, v, m, s, z, beta, gamma)
     q, k, v, s, z = aligned(q), aligned(k), aligned(v), s.contiguous(), z.contiguous()
     m = None if m is None else m.contiguous()
     beta, gamma = (None if x is None else x.contiguous() for x in (beta, gamma))
