@@ -27,11 +27,12 @@ from momentum_transformer.bench.shapes import Shape
 from momentum_transformer.bench.timing import DIRECTIONS, GEMM, prepare
 
 SHAPES = (Shape(1, 2, 512, 32), Shape(1, 2, 256, 64))
+# by their names in results/profile.json: patterns of C++ symbols
 PARTS = {
-    "recurrence": "walk",
+    "recurrence": "scan_tile",
     "features": "pack",
     "sums_and_writing": "outputs|gradients|sum_rows|write",
-    "asking_ahead": "Ahead",
+    "asking_ahead": "Prefetch::",
 }
 LINE = re.compile(r"^\s*([\d.]+)%\s+(\S+)\s+\[\S\]\s+(.*)$")
 

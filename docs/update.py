@@ -81,9 +81,9 @@ def profile_table() -> str:
     result = json.loads((ROOT / "results" / "profile.json").read_text())
     parts = {
         "recurrence": "recurrence",
-        "features": "φ, and rows into blocks",
+        "features": "φ and packing",
         "sums_and_writing": "denominators, writing",
-        "asking_ahead": "asking ahead",
+        "asking_ahead": "prefetch",
         "other": "other",
     }
     columns = (

@@ -58,12 +58,12 @@ def test_translators_are_timed_on_the_same_work() -> None:
 def test_a_profile_is_read_by_parts_and_only_inside_the_library() -> None:
     report = """
 # Event count (approx.): 2000000000
-    40.00%  _native.so            [.] void (anonymous namespace)::walk_all<float, ((anonymous namespace)::Way)0>
+    40.00%  _native.so            [.] void (anonymous namespace)::scan_tiles<float, true, false>
     10.00%  _native.so            [.] void (anonymous namespace)::pack_stored<float, true, float>
      5.00%  _native.so            [.] (anonymous namespace)::Forward<float>::outputs
-     2.50%  _native.so            [.] (anonymous namespace)::Ahead::ask
+     2.50%  _native.so            [.] (anonymous namespace)::Prefetch::issue
      1.00%  _native.so            [.] memcpy@plt
-    30.00%  libtorch_cpu.so       [.] walk_the_graph
+    30.00%  libtorch_cpu.so       [.] scan_tiles_elsewhere
 """
     wanted = {"recurrence": 8e8, "features": 2e8, "sums_and_writing": 1e8, "asking_ahead": 5e7, "other": 2e7}
     assert profile.parts(report) == pytest.approx(wanted)

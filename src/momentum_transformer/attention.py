@@ -9,7 +9,7 @@ import torch
 
 from .backend.call import Call, hidden
 from .backend.choose import BackendName, serve
-from .ops.bidirectional import key_weights, weights_by_age
+from .ops.bidirectional import key_weights, weights_by_distance
 from .ops.checks import check_choice, check_erase, check_mask, check_options, check_qkv, checked_state
 from .ops.coefficients import FAMILY, MOMENTUM_ATTENTION, Coefficients, member
 from .ops.feature_maps import FeatureMap, elu_plus_one
@@ -79,7 +79,7 @@ def momentum_attention(
         assert c.gamma is not None
         check_mask("key_mask", key_mask, k)
         wide = torch.promote_types(k.dtype, torch.float32)
-        weight = key_weights(weights_by_age(c.beta, c.gamma, k.shape[2]).to(wide))[..., None]
+        weight = key_weights(weights_by_distance(c.beta, c.gamma, k.shape[2]).to(wide))[..., None]
         q, k, v = q.to(wide), k.to(wide), hidden(v, key_mask).to(wide) * weight
         c, numbers = Coefficients(), None
     call = Call(

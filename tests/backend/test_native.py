@@ -165,7 +165,7 @@ def test_transforms_of_torch_func_take_the_form_that_knows_them() -> None:
     assert torch.allclose(found, wanted)
 
 
-LAYOUTS = ["plain", "by token", "turned", "expanded", "unaligned", "every other head", "overlapping"]
+LAYOUTS = ["plain", "by token", "transposed", "expanded", "unaligned", "every other head", "overlapping"]
 
 
 @st.composite
@@ -178,7 +178,7 @@ def layouts(draw: st.DrawFn) -> dict[str, Any]:
         match draw(st.sampled_from(LAYOUTS)):
             case "by token":  # as projections leave it
                 return torch.randn(b, n, h, width, generator=generator).transpose(1, 2)
-            case "turned":
+            case "transposed":
                 return torch.randn(b, h, width, n, generator=generator).transpose(2, 3)
             case "expanded":
                 return torch.randn(b, 1, n, width, generator=generator).expand(b, h, n, width)
@@ -244,7 +244,7 @@ def test_every_instruction_set_gives_the_same(instruction_set: str) -> None:
         narrow = [x.bfloat16() for x in (q, k, v)]
         wanted = results(*narrow, beta=beta, backend="chunked")
         assert_same(results(*narrow, beta=beta, backend="native"), wanted, torch.bfloat16)
-    for width, dtype in ((48, torch.float32), (24, torch.float64)):  # so large that it is written past the caches
+    for width, dtype in ((48, torch.float32), (24, torch.float64)):  # large enough for non-temporal stores
         apart = [torch.randn(2, 4, 300, width, dtype=dtype) for _ in range(3)]
         beside = [torch.randn(2, 300, 4, width, dtype=dtype).transpose(1, 2) for _ in range(3)]
         for large in (apart, beside):

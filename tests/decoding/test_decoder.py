@@ -44,7 +44,7 @@ def test_decoding_equals_the_step_of_the_encoder(width: int, mixer: str, rule: s
     torch.manual_seed(0)
     encoder = Encoder(3, width, 2, attention=MIXERS[mixer], residual=RULES[rule], activation="gelu").to(dtype).eval()
     _, state = encoder(torch.randn(5, 7, width, dtype=dtype), return_state=True)
-    decoder = Decoder(encoder, state, room=6)
+    decoder = Decoder(encoder, state, max_new_tokens=6)
     for _ in range(6):
         x = torch.randn(5, width, dtype=dtype)
         y, state = encoder.step(x, state)
@@ -64,7 +64,8 @@ def test_tokens_that_do_not_exist_are_not_seen(mixer: str) -> None:
     x[~mask] = float("nan")
     _, state = encoder(x, key_mask=mask, return_state=True)
     token = torch.randn(3, 16, dtype=torch.float64)
-    assert torch.allclose(Decoder(encoder, state, room=1).step(token), encoder.step(token, state)[0], atol=1e-12)
+    decoder = Decoder(encoder, state, max_new_tokens=1)
+    assert torch.allclose(decoder.step(token), encoder.step(token, state)[0], atol=1e-12)
 
 
 @needs_native
@@ -78,7 +79,7 @@ def test_a_row_does_not_depend_on_its_batch_nor_on_the_threads(count: int, mixer
     for rows, threads in ((13, 1), (count, 3)):
         torch.set_num_threads(threads)
         try:
-            decoder = Decoder(encoder, encoder.initial_state(rows), room=4, head=head)
+            decoder = Decoder(encoder, encoder.initial_state(rows), max_new_tokens=4, head=head)
         finally:
             torch.set_num_threads(before)
         found.append(torch.stack([decoder.step(token) for token in x[:, :rows]]))
@@ -98,7 +99,7 @@ def test_every_instruction_set_gives_the_same(variant: str, monkeypatch: pytest.
             x = torch.randn(9, 40, dtype=torch.float64)
             state = encoder.initial_state(9)
             y, _ = encoder.step(x, state)
-            assert torch.allclose(Decoder(encoder, state, room=1).step(x), y, atol=1e-12)
+            assert torch.allclose(Decoder(encoder, state, max_new_tokens=1).step(x), y, atol=1e-12)
     finally:
         native.cache_clear()
 
@@ -138,16 +139,16 @@ def test_states_and_inputs_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match=r"x must be torch.float32 \(3, 16\)"):
         Decoder(encoder, state).step(torch.randn(1, 16))
     softmax = Encoder(2, 16, 2, attention=SoftmaxAttention()).eval()
-    with pytest.raises(ValueError, match="softmax needs room, the number of tokens that may follow, not None"):
+    with pytest.raises(ValueError, match="softmax needs max_new_tokens, the number of steps to come, not None"):
         Decoder(softmax, softmax.initial_state(3))
     with pytest.raises(ValueError, match="state must be a CacheState"):
-        Decoder(softmax, state, room=1)
+        Decoder(softmax, state, max_new_tokens=1)
     _, other = softmax(torch.randn(3, 2, 16), return_state=True)
     with pytest.raises(ValueError, match="caches of state must be equally long, not 0 and 2"):
-        Decoder(softmax, EncoderState((softmax.initial_state(3).layers[0], other.layers[1])), room=1)
-    full = Decoder(softmax, softmax.initial_state(3), room=1)
+        Decoder(softmax, EncoderState((softmax.initial_state(3).layers[0], other.layers[1])), max_new_tokens=1)
+    full = Decoder(softmax, softmax.initial_state(3), max_new_tokens=1)
     full.step(torch.randn(3, 16))
-    with pytest.raises(ValueError, match="no room for another token"):
+    with pytest.raises(ValueError, match="no step is left"):
         full.step(torch.randn(3, 16))
     with pytest.raises(ValueError, match="cannot be decoded in place"):
         Decoder(Encoder(1, 16, 2, norm="pre").eval(), state)

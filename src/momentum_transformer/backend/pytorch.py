@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..ops.bidirectional import bidirectional, key_weights, weights_by_age
+from ..ops.bidirectional import bidirectional, key_weights, weights_by_distance
 from ..ops.chunked import chunked_scan
 from ..ops.coefficients import forget_at, skip_masked
 from ..ops.memo import memo
@@ -132,20 +132,20 @@ class Bidirectional:
             # where φ(-∞) = 0, a key that does not exist need not be hidden a second time
             x = call.features(nothing=-torch.inf if call.elu else 0.0)
             mask = None if x.key_mask is None else x.key_mask[:, None, :]
-            ages = by_age(x, x.k.shape[2])
-            weight = None if ages is None else key_weights(ages, mask=mask)[..., None]
+            sums = distance_weights(x, x.k.shape[2])
+            weight = None if sums is None else key_weights(sums, mask=mask)[..., None]
             numerator, denominator = bidirectional(x.q, x.k, x.v, weight)
             return finished(call, Attended(numerator, denominator, RecurrentState(numerator))), None
 
 
-def by_age(call: Call, length: int) -> Tensor | None:
+def distance_weights(call: Call, length: int) -> Tensor | None:
     """The weight of the r-th key from the end, r = 0 … length, (1 or h, length + 1); None for ones."""
     beta, gamma = call.c.beta, call.c.gamma
     if beta is None or gamma is None:
         return None
 
     def make() -> tuple[Tensor]:
-        return (weights_by_age(beta, gamma, length).to(call.wide).contiguous(),)
+        return (weights_by_distance(beta, gamma, length).to(call.wide).contiguous(),)
 
     if call.numbers is None or length > MEMO_LENGTH:
         return make()[0]

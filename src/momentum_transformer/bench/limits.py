@@ -34,9 +34,9 @@ def operations(shape: Shape, computes: str, direction: str) -> float:
     A token is added to every element of the state, and reads it; momentum also adds m to s. Backward does the same
     three times over, for dq, dk and dv. Long sequences add up s from its value before the segment, once each way.
     """
-    walk = (2 if computes == "linear" else 3) * shape.d**2
+    scan = (2 if computes == "linear" else 3) * shape.d**2
     base = shape.d**2 if sums_segments(shape.n) else 0
-    per_token = walk + base if direction == "forward" else 4 * walk + 2 * base
+    per_token = scan + base if direction == "forward" else 4 * scan + 2 * base
     return shape.b * shape.h * shape.n * 2 * per_token
 
 

@@ -1,1 +1,1 @@
-"""One token at a time, in place, by native code."""
+"""Token-by-token generation by the native kernels, with states updated in place."""

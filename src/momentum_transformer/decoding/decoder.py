@@ -1,7 +1,7 @@
-"""A faster `Encoder.step` for generation: the same weights and numbers, with nothing in between.
+"""A faster `Encoder.step` for generation: the same weights and results, without PyTorch between the layers.
 
-q, k and v come from one multiplication, weights lie in the order in which they are read, every buffer is made once,
-states change in place, and a token is one call of native code.
+q, k and v come from one matrix multiplication, weights are packed in the order in which they are read, buffers are
+allocated once, states are updated in place, and a token is one call of the native kernels.
 """
 
 import ctypes
@@ -53,38 +53,43 @@ def _recurrence(block: Block) -> Coefficients | None:
 
 
 class _Buffers(NamedTuple):
-    """What the layers work on, one after the other."""
+    """Activations, shared by all layers."""
 
     x: Tensor
     qkv: Tensor
-    mixed: Tensor
-    middle: Tensor
-    hidden: Tensor
-    change: Tensor
+    attended: Tensor  # what attention returns
+    middle: Tensor  # after the attention's residual and norm
+    hidden: Tensor  # inside the feed-forward network
+    change: Tensor  # what the feed-forward network returns
     velocity: Tensor
-    updates: tuple[Tensor, Tensor]  # of this layer and the one before, in turn
+    updates: tuple[Tensor, Tensor]  # double buffer: the attention updates of this layer and of the one before
 
     @classmethod
     def of(cls, encoder: Encoder, x: Tensor) -> "_Buffers":
         (batch, width), block = x.shape, encoder.blocks[0]
         assert isinstance(block, Block)
-        mixed, middle, change, velocity, *updates = (torch.empty_like(x) for _ in range(6))
+        attended, middle, change, velocity, *updates = (torch.empty_like(x) for _ in range(6))
         qkv, hidden = x.new_empty(batch, 3 * width), x.new_empty(batch, block.feedforward.enter.out_features)
-        return cls(x, qkv, mixed, middle, hidden, change, velocity, (updates[0], updates[1]))
+        return cls(x, qkv, attended, middle, hidden, change, velocity, (updates[0], updates[1]))
 
 
 class Decoder:
-    """`step` for one batch, from `state` on. The state is its own, and changes in place.
+    """`step` for one batch, starting from a copy of `state`, which it updates in place.
 
-    It is made for the weights as they are: after the encoder has changed, make another one.
+    It copies the weights: after the encoder has changed, make another one.
 
     Args:
-        room: how many tokens may follow; softmax needs to know, whose cache is made for all of them at once.
-        head: a linear map of the encoder's output, which is then what `step` gives.
+        max_new_tokens: how many steps may follow. Softmax attention needs it, to allocate its KV cache.
+        head: a linear layer applied to the encoder's output; `step` then returns its result.
     """
 
     def __init__(
-        self, encoder: Encoder, state: EncoderState, *, room: int | None = None, head: nn.Linear | None = None
+        self,
+        encoder: Encoder,
+        state: EncoderState,
+        *,
+        max_new_tokens: int | None = None,
+        head: nn.Linear | None = None,
     ) -> None:
         if not can_decode(encoder):
             raise ValueError("this encoder cannot be decoded in place; use encoder.step")
@@ -96,23 +101,24 @@ class Decoder:
         with torch.inference_mode():
             self._buffers = _Buffers.of(encoder, weight.new_empty(batch, encoder.width))
             self._program = TokenProgram()
-            self._count, self._room = ctypes.c_int64(0), room  # of tokens in the caches, and that may come
+            self._length = ctypes.c_int64(0)  # tokens in the KV caches
+            self._remaining = max_new_tokens  # steps that may still follow
             self._layers: list[Any] = []
             for block, layer_state in zip(encoder.blocks, state.layers, strict=True):
                 assert isinstance(block, Block)
                 self._add(block, layer_state)
             self.x = self.y = self._buffers.x
             if isinstance(encoder.final_norm, nn.LayerNorm):
-                self._program.connect(self.x, None, self.x, norm=encoder.final_norm)
+                self._program.residual_norm(self.x, None, self.x, norm=encoder.final_norm)
             if head is not None:
                 self.y = self.x.new_empty(batch, head.out_features)
-                self._program.multiply(self.x, head.weight, head.bias, self.y)
+                self._program.linear(self.x, head.weight, head.bias, self.y)
             self._program.finish(self.x.dtype)
 
     @property
     def state(self) -> EncoderState:
-        """What it remembers; the next step changes it in place."""
-        n = self._count.value
+        """A view of the state, which the next step updates in place."""
+        n = self._length.value
         return EncoderState(
             tuple(
                 CacheState(layer.k.narrow(2, 0, n), layer.v.narrow(2, 0, n), layer.mask.narrow(1, 0, n))
@@ -124,43 +130,43 @@ class Decoder:
 
     @torch.inference_mode()
     def step(self, x: Tensor) -> Tensor:
-        """x (b, width) → y (b, width), or what the head makes of it."""
+        """x (b, width) → y (b, width), or the head's output (b, out_features)."""
         if x.shape != self.x.shape or x.dtype != self.x.dtype:
             raise ValueError(
                 f"x must be {self.x.dtype} {tuple(self.x.shape)} like this state, not {x.dtype} {tuple(x.shape)}"
             )
-        if self._room is not None:
-            if self._room == 0:
-                raise ValueError("there is no room for another token; make the decoder with more")
-            self._room -= 1
+        if self._remaining is not None:
+            if self._remaining == 0:
+                raise ValueError("no step is left; make the decoder with a larger max_new_tokens")
+            self._remaining -= 1
         self.x.copy_(x)
         self._program()
-        self._count.value += 1
+        self._length.value += 1
         return self.y.clone()
 
     def _add(self, block: Block, state: Any) -> None:
-        """The tasks of one block, from x to x."""
+        """Append the tasks of one block, which reads and writes the buffer x."""
         program, at, attention, network = self._program, self._buffers, block.attention, block.feedforward
         projections = (attention.query, attention.key, attention.value)
         weight, bias = (torch.cat([getattr(p, name) for p in projections]) for name in ("weight", "bias"))
         update, previous = at.updates[:: -1 if len(self._layers) % 2 else 1]
         first = not self._layers
-        program.multiply(at.x, weight, bias, at.qkv)
+        program.linear(at.x, weight, bias, at.qkv)
         q, k, v = at.qkv.view(len(at.x), 3, attention.heads, -1).unbind(1)
-        self._attend(block, q, k, v, at.mixed.view(len(at.x), attention.heads, -1), state)
-        program.multiply(at.mixed, attention.out.weight, attention.out.bias, update)
+        self._attend(block, q, k, v, at.attended.view(len(at.x), attention.heads, -1), state)
+        program.linear(at.attended, attention.out.weight, attention.out.bias, update)
         rule: dict[str, Any] = {}
         match block.residual:
             case MomentumResidual(beta=beta, gamma=gamma):
-                rule = {"beta": beta, "gamma": gamma, "velocity": at.velocity, "first": first}
+                rule = {"beta": beta, "gamma": gamma, "velocity": at.velocity, "first_layer": first}
             case AdaptiveMomentumResidual(gamma=gamma, delta=delta):
-                rule = {"beta": 1 - delta, "gamma": gamma, "velocity": at.velocity, "first": first}
-                rule["previous"] = None if first else previous
-        program.connect(at.x, update, at.middle, norm=block.attention_norm, **rule)
+                rule = {"beta": 1 - delta, "gamma": gamma, "velocity": at.velocity, "first_layer": first}
+                rule["previous_update"] = None if first else previous
+        program.residual_norm(at.x, update, at.middle, norm=block.attention_norm, **rule)
         activation = "relu" if isinstance(network.activation, nn.ReLU) else "gelu"
-        program.multiply(at.middle, network.enter.weight, network.enter.bias, at.hidden, activation=activation)
-        program.multiply(at.hidden, network.leave.weight, network.leave.bias, at.change)
-        program.connect(at.middle, at.change, at.x, norm=block.feedforward_norm)
+        program.linear(at.middle, network.enter.weight, network.enter.bias, at.hidden, activation=activation)
+        program.linear(at.hidden, network.leave.weight, network.leave.bias, at.change)
+        program.residual_norm(at.middle, at.change, at.x, norm=block.feedforward_norm)
 
     def _attend(self, block: Block, q: Tensor, k: Tensor, v: Tensor, y: Tensor, state: Any) -> None:
         mixer, recurrence = block.attention.mixer, _recurrence(block)
@@ -168,7 +174,7 @@ class Decoder:
             check_cache(state, k[:, :, None], v[:, :, None])
             cache = self._cache(state, q.dtype)
             self._layers.append(cache)
-            self._program.recall(q, k, v, y, cache, self._count)
+            self._program.cached_attention(q, k, v, y, cache, self._length)
             return
         assert recurrence is not None
         assert isinstance(mixer, LinearAttention | MomentumAttention)
@@ -176,22 +182,22 @@ class Decoder:
         kind = LinearState if recurrence.beta is None else MomentumState
         shapes: dict[str, tuple[int, ...] | None] = {"m": (b, h, d, e), "s": (b, h, d, e), "z": (b, h, d)}
         checked_state(state, kind, shapes, q)
-        # the kernels take contiguous states, and nobody else's
+        # a contiguous copy, as the kernels need, and because they update it in place
         own = map_state(lambda x: x.to(q.dtype, copy=True, memory_format=torch.contiguous_format), state)
         self._layers.append(own)
         elu = mixer.feature_map is elu_plus_one
-        self._program.recur(recurrence, q, k, v, y, own, elu=elu, normalize=mixer.normalize)
+        self._program.attention_step(recurrence, q, k, v, y, own, elu=elu, normalize=mixer.normalize)
 
     def _cache(self, state: CacheState, dtype: torch.dtype) -> CacheState:
-        """The same keys and values, with room for those to come; what does not exist is zero."""
-        if self._room is None or self._room < 0:
-            raise ValueError(f"softmax needs room, the number of tokens that may follow, not {self._room}")
+        """A copy with capacity for `max_new_tokens` more tokens; masked keys and values are zero."""
+        if self._remaining is None or self._remaining < 0:
+            raise ValueError(f"softmax needs max_new_tokens, the number of steps to come, not {self._remaining}")
         b, h, n = state.k.shape[:3]
-        if any(isinstance(layer, CacheState) for layer in self._layers) and n != self._count.value:
-            raise ValueError(f"the caches of state must be equally long, not {self._count.value} and {n} tokens")
-        self._count.value = n
-        k, v = (x.new_zeros(b, h, n + self._room, x.shape[-1], dtype=dtype) for x in (state.k, state.v))
-        mask = state.mask.new_ones(b, n + self._room)
+        if any(isinstance(layer, CacheState) for layer in self._layers) and n != self._length.value:
+            raise ValueError(f"the caches of state must be equally long, not {self._length.value} and {n} tokens")
+        self._length.value = n
+        k, v = (x.new_zeros(b, h, n + self._remaining, x.shape[-1], dtype=dtype) for x in (state.k, state.v))
+        mask = state.mask.new_ones(b, n + self._remaining)
         mask[:, :n] = state.mask
         for own, given in ((k, state.k), (v, state.v)):
             own[:, :, :n] = torch.where(state.mask[:, None, :, None], given, 0)

@@ -89,8 +89,8 @@ class Stepper:
         self._model, self._state = model, state
         self._decoder: Decoder | None = None
         if can_decode(model.encoder):
-            room = model.length - int(state.position.max())
-            self._decoder = Decoder(model.encoder, state.encoder, room=room, head=model.mixture)
+            left = model.length - int(state.position.max())
+            self._decoder = Decoder(model.encoder, state.encoder, max_new_tokens=left, head=model.mixture)
             self._state = state._replace(encoder=self._decoder.state)  # the given one may go
 
     def step(self, pixel: Tensor) -> Tensor:

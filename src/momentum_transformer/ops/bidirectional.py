@@ -9,7 +9,7 @@ from .geometric import geometric_sums
 from .shapes import Bool, Float, Tensor
 
 
-def weights_by_age(
+def weights_by_distance(
     beta: Float[Tensor, "*h"], gamma: Float[Tensor, "*h"], length: int
 ) -> Float[Tensor, "*h {length+1}"]:
     """γ(1 - βʳ)/(1 - β) for the r-th key from the end, r = 0 … length."""
@@ -17,7 +17,7 @@ def weights_by_age(
 
 
 def key_weights(sums: Float[Tensor, "*h r"], *, mask: Bool[Tensor, "*#b m"] | None = None) -> Float[Tensor, "*bh m"]:
-    """γ(1 - β^(N-j+1))/(1 - β) for each key j, by its distance to the end in real tokens; of `weights_by_age`."""
+    """γ(1 - β^(N-j+1))/(1 - β) for each key j, by its distance to the end in real tokens; of `weights_by_distance`."""
     length = sums.shape[-1] - 1
     if mask is None:
         return sums[..., 1:].flip(-1)

@@ -1,4 +1,4 @@
-"""Gradients of the native causal attention: by native code, and differentiable again by the chunked form."""
+"""Gradients of the native causal attention: by native kernels, or by the chunked form for higher derivatives."""
 
 from typing import Any
 
@@ -19,8 +19,8 @@ TENSORS = 7  # q, k, v, s, z, beta, gamma: what may need gradients
 def causal(
     tensors: tuple[Tensor | None, ...], options: tuple[Any, ...], *, needs_gradients: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """y and the lanes and z of the state after the last token, of `momentum::causal`."""
-    # PyTorch's way to an operator and its gradients is long; what nobody traces takes a short cut
+    """y and the planes and z of the state after the last token, of `momentum::causal`."""
+    # the dispatcher adds overhead to every call: bypass it where nothing traces or intercepts the call
     if not eager(*tensors):
         output = torch.ops.momentum.causal(*tensors, *options)
     elif needs_gradients:
@@ -41,7 +41,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 
 
 def _backward(ctx: Any, dy: Tensor | None, *others: Tensor | None) -> tuple[Tensor | None, ...]:
-    q, k, v, s, z, beta, gamma, rows, count, y, denominator, prefix = ctx.saved_tensors
+    q, k, v, s, z, beta, gamma, token_index, token_count, y, denominator, prefix = ctx.saved_tensors
     _, _, ds_after, dz_after = others if ctx.return_state else (None,) * 4
     nothing = (None,) * 6
     if dy is None and ds_after is None and dz_after is None:
@@ -51,13 +51,13 @@ def _backward(ctx: Any, dy: Tensor | None, *others: Tensor | None) -> tuple[Tens
     if dy is None:
         dy = torch.zeros_like(y)
     if (ds_after is None) != (dz_after is None):
-        (b, h, _, d), lanes = q.shape, 1 if beta is None else 2
-        ds_after = denominator.new_zeros(b, h, lanes, d, v.shape[-1]) if ds_after is None else ds_after
+        (b, h, _, d), planes = q.shape, 1 if beta is None else 2
+        ds_after = denominator.new_zeros(b, h, planes, d, v.shape[-1]) if ds_after is None else ds_after
         dz_after = denominator.new_zeros(b, h, d) if dz_after is None else dz_after
     learned = any(ctx.needs_input_grad[5:TENSORS])
     inputs = (dy, ds_after, dz_after, q, k, v)
     call: Any = causal_operator.backward if eager(*inputs) else torch.ops.momentum.causal_backward
-    state, coefficients = (s, z, y, denominator, prefix), (beta, gamma, rows, count)
+    state, coefficients = (s, z, y, denominator, prefix), (beta, gamma, token_index, token_count)
     dq, dk, dv, ds, dz, d_coefficients = call(*inputs, *state, *coefficients, *ctx.options, learned)
     d_beta = d_gamma = None
     if learned:
@@ -67,7 +67,7 @@ def _backward(ctx: Any, dy: Tensor | None, *others: Tensor | None) -> tuple[Tens
 
 
 class _Causal(torch.autograd.Function):
-    """`momentum::causal` without the dispatcher."""
+    """`momentum::causal`, bypassing the dispatcher."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
@@ -87,18 +87,18 @@ def _differentiable(
     """The same gradients by the chunked form in PyTorch, which can be differentiated again, or forwards."""
     again = torch.is_grad_enabled()
     with torch.enable_grad():
-        # views, so that each is asked for by itself: q, k, v may be one tensor, or one be made from another
+        # views, so that each is differentiated by itself: q, k, v may be one tensor, or one be made from another
         inputs = [None if x is None else x.view_as(x) for x in ctx.saved_tensors[:TENSORS]]
         outputs = in_pytorch(*inputs, *ctx.saved_tensors[TENSORS : TENSORS + 2], *ctx.options)  # type: ignore[arg-type]
     wanted = [x is not None and needed for x, needed in zip(inputs, ctx.needs_input_grad, strict=False)]
-    asked = [x for x, needed in zip(inputs, wanted, strict=True) if x is not None and needed]
+    differentiated = [x for x, needed in zip(inputs, wanted, strict=True) if x is not None and needed]
     pairs = zip(outputs, (dy, ds_after, dz_after), strict=True)
-    # an output that depends on nothing that is asked for has no graph: its gradients are zero
+    # an output that depends on none of the wanted inputs has no graph: its gradients are zero
     reached = [(out, d) for out, d in pairs if d is not None and out.requires_grad]
     if not reached:
         return (None,) * TENSORS
     outs, grads = zip(*reached, strict=True)
-    found = iter(torch.autograd.grad(outs, asked, grads, create_graph=again, allow_unused=True))
+    found = iter(torch.autograd.grad(outs, differentiated, grads, create_graph=again, allow_unused=True))
     return tuple(next(found) if needed else None for needed in wanted)
 
 
@@ -110,17 +110,17 @@ def in_pytorch(
     z: Tensor | None,
     beta: Tensor | None,
     gamma: Tensor | None,
-    rows: Tensor | None,
-    count: Tensor | None,
+    token_index: Tensor | None,
+    token_count: Tensor | None,
     elu: bool,
     normalize: bool,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What `momentum::causal` computes, without it: y and the state after the last token."""
     mask = None
-    if rows is not None and count is not None:
-        exists = torch.arange(q.shape[2], device=rows.device) < count[:, None]
-        mask = torch.zeros_like(rows, dtype=torch.bool).scatter(1, rows.long(), exists)
+    if token_index is not None and token_count is not None:
+        exists = torch.arange(q.shape[2], device=token_index.device) < token_count[:, None]
+        mask = torch.zeros_like(token_index, dtype=torch.bool).scatter(1, token_index.long(), exists)
     state = None
     if s is not None and z is not None:
         state = RecurrentState(s[..., 0, :, :], None if beta is None else s[..., 1, :, :], z)
@@ -139,8 +139,8 @@ def in_pytorch(
     y, after = CHUNKED.run(call)
     assert after is not None
     assert after.z is not None
-    lanes = after.s[..., None, :, :] if after.m is None else torch.stack([after.s, after.m], -3)
-    return y, lanes, after.z
+    planes = after.s[..., None, :, :] if after.m is None else torch.stack([after.s, after.m], -3)
+    return y, planes, after.z
 
 
 torch.library.register_autograd("momentum::causal", _backward, setup_context=_setup_context)

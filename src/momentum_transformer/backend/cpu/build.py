@@ -1,4 +1,4 @@
-"""Compile the native kernels: one shared library, no headers of Python or PyTorch, each instruction set in turn.
+"""Compile the native kernels: one shared library for all instruction sets, without headers of Python or PyTorch.
 
 `python -m momentum_transformer.backend.cpu.build` rebuilds it in place; `pip install` does the same.
 """
@@ -27,7 +27,7 @@ VARIANTS = {
 
 
 def digest() -> int:
-    """A number for these sources and flags, compiled in: a library of other sources is not used."""
+    """A checksum of sources and flags, compiled into the library: one built from other sources is not used."""
     text = b"".join(path.read_bytes() for path in sorted(SOURCES.iterdir())) + repr((FLAGS, VARIANTS)).encode()
     return zlib.crc32(text)
 
@@ -46,7 +46,7 @@ def compiler() -> list[str]:
 
 
 def build(directory: Path, *, extra: tuple[str, ...] = (), only: str | None = None) -> Path:
-    """Write the library into `directory`, whole or not at all, and return its path; `only` names one variant."""
+    """Build into `directory`, atomically, and return the path; `only` builds one of VARIANTS."""
     command = compiler()
     x86 = platform.machine().lower() in ("x86_64", "amd64")
     names = [only] if only else list(VARIANTS) if x86 else ["generic"]
@@ -65,9 +65,9 @@ def build(directory: Path, *, extra: tuple[str, ...] = (), only: str | None = No
             list(pool.map(_run, jobs))
         objects = [job[-1] for job in jobs]
         partial = directory / f"{LIBRARY}.{os.getpid()}"
-        # the OpenMP runtime is the one that PyTorch loads: its symbol is looked up then, not here
-        later = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
-        _run([*command, *extra, "-shared", "-pthread", *later, *objects, "-o", str(partial)])
+        # GOMP_parallel is resolved when the library is loaded, from the OpenMP runtime that PyTorch brings
+        unresolved = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
+        _run([*command, *extra, "-shared", "-pthread", *unresolved, *objects, "-o", str(partial)])
         partial.replace(directory / LIBRARY)
     return directory / LIBRARY
 

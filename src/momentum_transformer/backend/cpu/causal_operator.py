@@ -1,7 +1,7 @@
 """The native kernels as PyTorch operators: `momentum::causal` and its backward pass.
 
 Autograd belongs to `autograd.py`. q, k, v are (b, h, n, d) on the CPU, in one of DTYPES; a state is
-(b, h, lanes, d, e) and (b, h, d), float32, or float64 like q. β and γ are float64, (1,) or (h,); without them
+(b, h, planes, d, e) and (b, h, d), float32, or float64 like q. β and γ are float64, (1,) or (h,); without them
 attention is linear.
 """
 
@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from ...ops.tracing import has_tangent
-from .library import Missing, Problem, Rows, aligned, empty_rows, native, pointer
+from .library import Missing, Problem, TensorView, contiguous_rows, empty_rows, native, pointer
 
-# The states between segments are all that the backward pass needs, and where several threads meet in one sequence.
-SEGMENT = 256
+# The forward pass saves the state before each segment for the backward pass, and threads split sequences by segments.
+SEGMENT = 256  # tokens
 CORES = os.cpu_count() or 1
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)  # in the order of native/problem.h
 
-_COEFFICIENTS = "Tensor? beta, Tensor? gamma, Tensor? rows, Tensor? count"
+_COEFFICIENTS = "Tensor? beta, Tensor? gamma, Tensor? token_index, Tensor? token_count"
 _OPTIONS = "bool elu, bool normalize, float eps"
 _library = torch.library.Library("momentum", "DEF")
 _library.define(
@@ -43,12 +43,15 @@ def _segments(n: int) -> int:
 
 
 def sums_segments(n: int) -> bool:
-    """Whether a sequence is so long that s, summed in one go, would lose digits (native/scan.h)."""
+    """Whether a sequence is so long that s needs blocked summation, lest it lose digits (native/scan.h)."""
     return n > 4 * SEGMENT
 
 
-def _divides(b: int, h: int) -> bool:
-    """Whether threads share a sequence: it changes the order of summation, so their number has no say in it."""
+def _splits_sequences(b: int, h: int) -> bool:
+    """Whether sequences are split across threads.
+
+    It changes the order of summation, so it must not depend on how many threads are in use: only on the machine.
+    """
     return b * h < CORES
 
 
@@ -58,17 +61,17 @@ def _check(
     v: Tensor,
     beta: Tensor | None,
     gamma: Tensor | None,
-    rows: Tensor | None,
-    count: Tensor | None,
+    token_index: Tensor | None,
+    token_count: Tensor | None,
 ) -> None:
-    """The kernels see addresses only, so what they rely on is checked here."""
+    """The kernels get bare pointers, so everything they rely on is checked here."""
     if not q.dtype == k.dtype == v.dtype:
         raise ValueError(f"q, k, v must have one dtype, not {q.dtype}, {k.dtype}, {v.dtype}")
     if q.shape != k.shape or q.shape[:3] != v.shape[:3]:
         raise ValueError(f"q, k, v do not fit: {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}")
     check_coefficients(beta, gamma, q.shape[1])
-    if not all(x is None or x.is_contiguous() for x in (beta, gamma, rows, count)):
-        raise ValueError("beta, gamma, rows and count must be contiguous")
+    if not all(x is None or x.is_contiguous() for x in (beta, gamma, token_index, token_count)):
+        raise ValueError("beta, gamma, token_index and token_count must be contiguous")
 
 
 def check_coefficients(beta: Tensor | None, gamma: Tensor | None, heads: int) -> None:
@@ -86,22 +89,22 @@ def _problem(
     v: Tensor,
     beta: Tensor | None,
     gamma: Tensor | None,
-    rows: Tensor | None,
-    count: Tensor | None,
+    token_index: Tensor | None,
+    token_count: Tensor | None,
     *,
     elu: bool,
     normalize: bool,
     eps: float,
 ) -> Problem:
     (b, h, n, d), e = q.shape, v.shape[-1]
-    _check(q, k, v, beta, gamma, rows, count)
+    _check(q, k, v, beta, gamma, token_index, token_count)
     problem = Problem(b=b, h=h, n=n, d=d, e=e, segment=SEGMENT, elu=elu, normalize=normalize, eps=eps)
-    problem.divide, problem.sum_segments = _divides(b, h) and n > SEGMENT, sums_segments(n)
+    problem.split_sequence, problem.sum_segments = _splits_sequences(b, h) and n > SEGMENT, sums_segments(n)
     problem.threads, problem.dtype = torch.get_num_threads(), DTYPES.index(q.dtype)
-    problem.q, problem.k, problem.v = Rows.of(q), Rows.of(k), Rows.of(v)
-    problem.table_heads = 1 if beta is None else beta.shape[0]
+    problem.q, problem.k, problem.v = TensorView.of(q), TensorView.of(k), TensorView.of(v)
+    problem.coefficient_heads = 1 if beta is None else beta.shape[0]
     problem.beta, problem.gamma = pointer(beta), pointer(gamma)
-    problem.rows, problem.count = pointer(rows), pointer(count)
+    problem.token_index, problem.token_count = pointer(token_index), pointer(token_count)
     return problem
 
 
@@ -117,22 +120,22 @@ def _causal_outputs(
     q: Tensor,
     v: Tensor,
     beta: Tensor | None,
-    rows: Tensor | None,
+    token_index: Tensor | None,
     return_state: bool,
     *,
     keep: bool = True,
     traced: bool = True,
 ) -> tuple[Tensor, ...]:
     (b, h, n, d), e, wide = q.shape, v.shape[-1], _wide(q)
-    lanes, parts = 1 if beta is None else 2, _segments(n)
-    # in a trace n may be a symbol: shapes depend on it by arithmetic alone, and no size is 1 for some n and more for
+    planes, parts = 1 if beta is None else 2, _segments(n)
+    # in a trace n may be symbolic: shapes depend on it by arithmetic alone, and no size is 1 for some n and more for
     # others, since layouts, and so the trace, would tell these apart
-    connected = traced or (parts > 1 and (keep or _divides(b, h)))
+    has_prefix = traced or (parts > 1 and (keep or _splits_sequences(b, h)))
     return (
-        empty_rows(v, rows),
+        empty_rows(v, token_index),
         q.new_empty((b, h, n) if keep else (0,), dtype=wide),
-        q.new_empty((b, h, parts * (lanes * d * e + d)) if connected else (0,), dtype=wide),
-        q.new_empty((b, h, lanes, d, e) if return_state else (0,), dtype=wide),
+        q.new_empty((b, h, parts * (planes * d * e + d)) if has_prefix else (0,), dtype=wide),
+        q.new_empty((b, h, planes, d, e) if return_state else (0,), dtype=wide),
         q.new_empty((b, h, d) if return_state else (0,), dtype=wide),
     )
 
@@ -145,8 +148,8 @@ def forward(
     z: Tensor | None,
     beta: Tensor | None,
     gamma: Tensor | None,
-    rows: Tensor | None,
-    count: Tensor | None,
+    token_index: Tensor | None,
+    token_count: Tensor | None,
     elu: bool,
     normalize: bool,
     eps: float,
@@ -154,17 +157,19 @@ def forward(
     keep: bool = True,
     traced: bool = False,
 ) -> tuple[Tensor, ...]:
-    """`momentum::causal`; without `keep`, what only the backward pass reads is neither written nor there.
+    """`momentum::causal`.
 
-    `traced`: the shapes of all results are those that a trace expects.
+    Args:
+        keep: save what only the backward pass reads (denominator and prefix); otherwise these are empty.
+        traced: give all results the shapes that a trace expects.
     """
-    q, k, v = aligned(q), aligned(k), aligned(v)
-    problem = _problem(q, k, v, beta, gamma, rows, count, elu=elu, normalize=normalize, eps=eps)
-    outputs = _causal_outputs(q, v, beta, rows, return_state, keep=keep, traced=traced)
+    q, k, v = contiguous_rows(q), contiguous_rows(k), contiguous_rows(v)
+    problem = _problem(q, k, v, beta, gamma, token_index, token_count, elu=elu, normalize=normalize, eps=eps)
+    outputs = _causal_outputs(q, v, beta, token_index, return_state, keep=keep, traced=traced)
     y, denominator, prefix, s_after, z_after = outputs
     if traced and q.shape[2] <= SEGMENT:
-        prefix.zero_()  # nobody reads it, but results are numbers
-    problem.y, problem.denominator = Rows.of(y), denominator.data_ptr() if keep else None
+        prefix.zero_()  # never read, but an operator must not return uninitialized memory
+    problem.y, problem.denominator = TensorView.of(y), denominator.data_ptr() if keep else None
     problem.prefix = prefix.data_ptr() if prefix.numel() and q.shape[2] > SEGMENT else None
     if s is not None and z is not None:
         s, z = s.contiguous(), z.contiguous()
@@ -190,17 +195,17 @@ def _causal(*inputs: Any) -> tuple[Tensor, ...]:
 
 
 def _causal_fake(q: Tensor, k: Tensor, v: Tensor, *rest: object) -> tuple[Tensor, ...]:
-    _, _, beta, _, rows, _, _, _, _, return_state = rest
-    return _causal_outputs(aligned(q), aligned(v), beta, rows, return_state)  # type: ignore[arg-type]
+    _, _, beta, _, token_index, _, _, _, _, return_state = rest
+    return _causal_outputs(contiguous_rows(q), contiguous_rows(v), beta, token_index, return_state)  # type: ignore[arg-type]
 
 
 def _backward_outputs(
-    q: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, rows: Tensor | None, has_state: bool, learned: bool
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, token_index: Tensor | None, has_state: bool, learned: bool
 ) -> tuple[Tensor, ...]:
-    (b, h, _, d), e, lanes, wide = q.shape, v.shape[-1], 1 if beta is None else 2, _wide(q)
+    (b, h, _, d), e, planes, wide = q.shape, v.shape[-1], 1 if beta is None else 2, _wide(q)
     return (
-        *(empty_rows(x, rows) for x in (q, k, v)),
-        q.new_empty((b, h, lanes, d, e) if has_state else (0,), dtype=wide),
+        *(empty_rows(x, token_index) for x in (q, k, v)),
+        q.new_empty((b, h, planes, d, e) if has_state else (0,), dtype=wide),
         q.new_empty((b, h, d) if has_state else (0,), dtype=wide),
         q.new_empty((b, h, 2) if learned else (0,), dtype=torch.float64),
     )
@@ -220,20 +225,20 @@ def backward(
     prefix: Tensor,
     beta: Tensor | None,
     gamma: Tensor | None,
-    rows: Tensor | None,
-    count: Tensor | None,
+    token_index: Tensor | None,
+    token_count: Tensor | None,
     elu: bool,
     normalize: bool,
     eps: float,
     learned: bool,
 ) -> tuple[Tensor, ...]:
     """`momentum::causal_backward`; `learned`: β and γ get gradients too, (b, h, 2)."""
-    q, k, v, dy, y = aligned(q), aligned(k), aligned(v), aligned(dy), aligned(y)
-    problem = _problem(q, k, v, beta, gamma, rows, count, elu=elu, normalize=normalize, eps=eps)
-    outputs = _backward_outputs(q, k, v, beta, rows, s is not None, learned)
+    q, k, v, dy, y = (contiguous_rows(x) for x in (q, k, v, dy, y))
+    problem = _problem(q, k, v, beta, gamma, token_index, token_count, elu=elu, normalize=normalize, eps=eps)
+    outputs = _backward_outputs(q, k, v, beta, token_index, s is not None, learned)
     dq, dk, dv, ds, dz, d_coefficients = outputs
-    problem.y, problem.denominator, problem.dy = Rows.of(y), denominator.data_ptr(), Rows.of(dy)
-    problem.dq, problem.dk, problem.dv = Rows.of(dq), Rows.of(dk), Rows.of(dv)
+    problem.y, problem.denominator, problem.dy = TensorView.of(y), denominator.data_ptr(), TensorView.of(dy)
+    problem.dq, problem.dk, problem.dv = TensorView.of(dq), TensorView.of(dk), TensorView.of(dv)
     problem.prefix = prefix.data_ptr() if prefix.numel() and q.shape[2] > SEGMENT else None
     if s is not None and z is not None:
         s, z = s.contiguous(), z.contiguous()
@@ -251,9 +256,9 @@ def backward(
 def _causal_backward_fake(
     dy: Tensor, ds_after: Tensor | None, dz_after: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *rest: object
 ) -> tuple[Tensor, ...]:
-    s, _, _, _, _, beta, _, rows, _, _, _, _, learned = rest
-    q, k, v = aligned(q), aligned(k), aligned(v)
-    return _backward_outputs(q, k, v, beta, rows, s is not None, learned)  # type: ignore[arg-type]
+    s, _, _, _, _, beta, _, token_index, _, _, _, _, learned = rest
+    q, k, v = contiguous_rows(q), contiguous_rows(k), contiguous_rows(v)
+    return _backward_outputs(q, k, v, beta, token_index, s is not None, learned)  # type: ignore[arg-type]
 
 
 for _name, _real, _fake in (

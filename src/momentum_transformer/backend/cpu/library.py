@@ -1,4 +1,4 @@
-"""The compiled library: whether it is there, which instruction set it runs, and how it is called."""
+"""The compiled library: whether it can be loaded, for which instruction set, and the structures of its arguments."""
 
 import ctypes
 import os
@@ -12,11 +12,11 @@ from torch import Tensor
 from .build import LIBRARY, REALS, VARIANTS, digest
 
 
-class Rows(ctypes.Structure):
+class TensorView(ctypes.Structure):
     _fields_ = (("data", ctypes.c_void_p), ("b", ctypes.c_int64), ("h", ctypes.c_int64), ("n", ctypes.c_int64))
 
     @classmethod
-    def of(cls, x: Tensor) -> "Rows":
+    def of(cls, x: Tensor) -> "TensorView":
         """A (b, h, n, d) or (b, h, d) tensor whose last axis is contiguous."""
         b, h, *n = x.stride()[:-1]
         return cls(x.data_ptr(), b, h, n[0] if n else 0)
@@ -26,8 +26,8 @@ def _integers(names: str) -> list[tuple[str, Any]]:
     return [(name, ctypes.c_int64) for name in names.split()]
 
 
-def _rows(names: str) -> list[tuple[str, Any]]:
-    return [(name, Rows) for name in names.split()]
+def _views(names: str) -> list[tuple[str, Any]]:
+    return [(name, TensorView) for name in names.split()]
 
 
 def _pointers(names: str) -> list[tuple[str, Any]]:
@@ -38,14 +38,14 @@ class Problem(ctypes.Structure):
     """native/problem.h, field by field."""
 
     _fields_ = (
-        *_integers("b h n d e segment divide sum_segments table_heads elu normalize threads dtype"),
+        *_integers("b h n d e segment split_sequence sum_segments coefficient_heads elu normalize threads dtype"),
         ("eps", ctypes.c_double),
-        *_rows("q k v y"),
-        *_pointers("denominator rows count beta gamma s z s_after z_after prefix"),
-        *_rows("dy dq dk dv"),
+        *_views("q k v y"),
+        *_pointers("denominator token_index token_count beta gamma s z s_after z_after prefix"),
+        *_views("dy dq dk dv"),
         *_pointers("ds_after dz_after ds dz d_coefficients"),
-        *_integers("m"),
-        *_pointers("key_mask query_mask by_age"),
+        *_integers("key_count"),
+        *_pointers("key_mask query_mask distance_weights"),
     )
 
 
@@ -53,44 +53,44 @@ class Step(ctypes.Structure):
     """native/problem.h, field by field."""
 
     _fields_ = (
-        *_integers("b h d e lanes table_heads elu normalize threads"),
+        *_integers("b h d e planes coefficient_heads elu normalize threads"),
         ("eps", ctypes.c_double),
-        *_rows("q k v y"),
+        *_views("q k v y"),
         *_pointers("beta gamma m s z m_after s_after z_after"),
     )
 
 
-class Connect(ctypes.Structure):
-    """native/problem.h, field by field."""
+class ResidualNorm(ctypes.Structure):
+    """native/program.h, field by field."""
 
     _fields_ = (
-        *_integers("rows width first"),
+        *_integers("rows width first_layer"),
         *((name, ctypes.c_double) for name in ("beta", "gamma", "eps")),
-        *_pointers("x update previous weight bias velocity out"),
+        *_pointers("x update previous_update weight bias velocity out"),
     )
 
 
-class Product(ctypes.Structure):
+class Linear(ctypes.Structure):
     """native/program.h, field by field."""
 
-    _fields_ = (*_integers("rows inner outer activation"), *_pointers("x weights bias out"))
+    _fields_ = (*_integers("rows in_features out_features activation"), *_pointers("x weights bias out"))
 
 
-class Recall(ctypes.Structure):
+class CachedAttention(ctypes.Structure):
     """native/program.h, field by field."""
 
     _fields_ = (
-        *_integers("b h d e room"),
+        *_integers("b h d e capacity"),
         ("scale", ctypes.c_double),
-        *_rows("q k v y"),
-        *_pointers("keys values mask count"),
+        *_views("q k v y"),
+        *_pointers("key_cache value_cache mask length"),
     )
 
 
 class Task(ctypes.Structure):
     """native/program.h, field by field."""
 
-    _fields_ = (*_integers("kind"), *_pointers("what"))
+    _fields_ = (*_integers("kind"), *_pointers("params"))
 
 
 class Program(ctypes.Structure):
@@ -99,17 +99,18 @@ class Program(ctypes.Structure):
     _fields_ = (*_integers("count threads"), *_pointers("tasks"))
 
 
-STRUCTURES = (Problem, Step, Connect, Product, Recall, Task, Program)
+STRUCTURES = (Problem, Step, ResidualNorm, Linear, CachedAttention, Task, Program)  # as dispatch.cpp lists their sizes
+TASKS = (Linear, Step, CachedAttention, ResidualNorm)  # the kinds of Task, as native/program.h numbers them
 
 
 class Functions(NamedTuple):
-    """What the library computes, in one type of number."""
+    """The entry points of the library for one floating-point type."""
 
     forward: Any
     backward: Any
     bidirectional: Any
     step: Any
-    program: Any
+    decode: Any
 
 
 class Native(NamedTuple):
@@ -120,7 +121,7 @@ class Native(NamedTuple):
     double: Functions
 
     def of(self, dtype: torch.dtype) -> Functions:
-        """Those for tensors of this dtype; narrow ones are computed with in float32."""
+        """Those for tensors of this dtype; bfloat16 and float16 are computed in float32."""
         return self.double if dtype == torch.float64 else self.single
 
 
@@ -134,10 +135,10 @@ def native() -> Native | Missing:
 
     MOMENTUM_ISA names another: generic, avx2 or avx512. MOMENTUM_NATIVE names another library; 0 means none.
     """
-    asked = os.environ.get("MOMENTUM_NATIVE")
-    if asked == "0":
+    named = os.environ.get("MOMENTUM_NATIVE")
+    if named == "0":
         return Missing("switched off by MOMENTUM_NATIVE=0")
-    path = Path(asked) if asked else Path(__file__).parent / LIBRARY
+    path = Path(named) if named else Path(__file__).parent / LIBRARY
     if not path.exists():
         return Missing("not compiled: run `python -m momentum_transformer.backend.cpu.build` where a C++ compiler is")
     try:
@@ -163,12 +164,12 @@ def pointer(x: Tensor | None) -> int | None:
     return None if x is None else x.data_ptr()
 
 
-def aligned(x: Tensor) -> Tensor:
-    """With a contiguous last axis, which is all that the kernels ask for."""
+def contiguous_rows(x: Tensor) -> Tensor:
+    """With a contiguous last axis, which is all that the kernels need."""
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
 
 
-def empty_rows(like: Tensor, rows: Tensor | None) -> Tensor:
-    """In the layout of `like`; rows that do not exist are never written, so they are zero from the start."""
-    made = torch.empty_like(like) if rows is None else torch.zeros_like(like)
+def empty_rows(like: Tensor, mask: Tensor | None) -> Tensor:
+    """An output in the layout of `like`. Kernels do not write masked rows, so with a mask it starts as zeros."""
+    made = torch.empty_like(like) if mask is None else torch.zeros_like(like)
     return made if made.stride(-1) == 1 or made.shape[-1] == 1 else made.contiguous()

@@ -1,4 +1,4 @@
-"""The native backends: which calls they serve, and how a call becomes one of native code."""
+"""The native backends: which calls they serve, and how they call the kernels."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,13 +9,13 @@ from ...ops.shapes import Tensor
 from ...ops.state import RecurrentState
 from ...ops.tracing import asked_while_tracing, eager, transformed
 from ..call import Call
-from ..pytorch import by_age, unknown_to_the_paper
+from ..pytorch import distance_weights, unknown_to_the_paper
 from . import bidirectional_call, step_operator
 from .autograd import causal
 from .causal_operator import DTYPES
 from .library import Missing, native
 
-SHORT = 1024  # tokens: one thread has done them before a second one has started
+SHORT = 1024  # tokens: one thread is done with these before a second one has started
 
 
 @asked_while_tracing
@@ -72,17 +72,17 @@ NATIVE = Native()
 
 
 def _all_tokens(x: Call) -> tuple[Tensor, RecurrentState | None]:
-    s = z = rows = count = None
+    s = z = token_index = token_count = None
     if x.state is not None:
         s, m, z = x.state
         s = s[..., None, :, :] if m is None else torch.stack([s, m], -3)
         z = s.new_zeros(*s.shape[:2], s.shape[-2]) if z is None else z
     if x.key_mask is not None:
-        rows = torch.argsort(~x.key_mask, dim=-1, stable=True).int().contiguous()
-        count = x.key_mask.sum(-1, dtype=torch.int32)
+        token_index = torch.argsort(~x.key_mask, dim=-1, stable=True).int().contiguous()
+        token_count = x.key_mask.sum(-1, dtype=torch.int32)
     y, s_after, z_after = causal(
         (x.q, x.k, x.v, s, z, *_beta_and_gamma(x)),
-        (rows, count, x.elu, x.normalize, x.eps, x.return_state),
+        (token_index, token_count, x.elu, x.normalize, x.eps, x.return_state),
         needs_gradients=x.needs_gradients(),
     )
     if not x.return_state:
@@ -134,7 +134,7 @@ class NativeBidirectional:
             call.q,
             call.k,
             call.v,
-            by_age(call, call.k.shape[2]),
+            distance_weights(call, call.k.shape[2]),
             key_mask=call.key_mask,
             query_mask=call.query_mask,
             elu=call.elu,

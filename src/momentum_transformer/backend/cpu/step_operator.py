@@ -1,10 +1,10 @@
-"""One token of the native kernels, as an operator of PyTorch: `momentum::step`."""
+"""One token of causal attention by the native kernels, as an operator of PyTorch: `momentum::step`."""
 
 import torch
 from torch import Tensor
 
 from .causal_operator import check_coefficients, check_no_tangent, run
-from .library import Rows, Step, aligned, pointer
+from .library import Step, TensorView, contiguous_rows, pointer
 
 _library = torch.library.Library("momentum", "FRAGMENT")
 _library.define(
@@ -36,11 +36,11 @@ def step_problem(
     if k.shape != q.shape or v.shape[:2] != q.shape[:2] or not q.dtype == k.dtype == v.dtype == y.dtype:
         raise ValueError(f"q, k, v do not fit: {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}")
     check_coefficients(beta, gamma, h)
-    step = Step(b=b, h=h, d=d, e=e, lanes=1 if before[0] is None else 2, elu=elu, normalize=normalize, eps=eps)
-    step.table_heads = 1 if beta is None else beta.shape[0]
-    # a thread more is worth its start only where it has some hundred thousand numbers to work on
+    step = Step(b=b, h=h, d=d, e=e, planes=1 if before[0] is None else 2, elu=elu, normalize=normalize, eps=eps)
+    step.coefficient_heads = 1 if beta is None else beta.shape[0]
+    # starting another thread pays off only if it gets some hundred thousand elements of the state
     step.threads = min(torch.get_num_threads(), 1 + s.numel() // 2**17)
-    step.q, step.k, step.v, step.y = Rows.of(q), Rows.of(k), Rows.of(v), Rows.of(y)
+    step.q, step.k, step.v, step.y = TensorView.of(q), TensorView.of(k), TensorView.of(v), TensorView.of(y)
     step.m, step.s, step.z = map(pointer, before)
     step.m_after, step.s_after, step.z_after = map(pointer, after)
     step.beta, step.gamma = pointer(beta), pointer(gamma)
@@ -61,7 +61,7 @@ def step(
     eps: float,
 ) -> tuple[Tensor, ...]:
     check_no_tangent(q, k, v, m, s, z, beta, gamma)
-    q, k, v, s, z = aligned(q), aligned(k), aligned(v), s.contiguous(), z.contiguous()
+    q, k, v, s, z = contiguous_rows(q), contiguous_rows(k), contiguous_rows(v), s.contiguous(), z.contiguous()
     m = None if m is None else m.contiguous()
     beta, gamma = (None if x is None else x.contiguous() for x in (beta, gamma))
     y, m_after, s_after, z_after = _step_fake(q, k, v, m, s, z)

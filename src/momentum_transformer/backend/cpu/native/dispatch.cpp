@@ -1,10 +1,11 @@
-// Which of the compiled variants this processor can run: bit 0 generic, 1 AVX2, 2 AVX-512.
+// CPU dispatch: which of the compiled variants this processor can run, and whether library.py matches this library.
 #include <cstdint>
 #include "program.h"
 #ifdef WITH_X86
 #include <cpuid.h>
 #endif
 
+// A bit mask: 1 generic, 2 AVX2, 4 AVX-512.
 extern "C" int momentum_variants() {
     int found = 1;
 #ifdef WITH_X86
@@ -19,9 +20,10 @@ extern "C" int momentum_variants() {
     return found;
 }
 
-// Python checks that it writes the structures that this library reads, and that the sources are those it has.
+// The sizes of the structures in the order of STRUCTURES in library.py, then a checksum of the sources (build.py).
+// Before Python calls anything, it compares both with its own.
 extern "C" int64_t momentum_sizes(int which) {
-    const int64_t sizes[] = {sizeof(Problem), sizeof(Step),   sizeof(Connect), sizeof(Product),
-                             sizeof(Recall),  sizeof(Task), sizeof(Program), int64_t(DIGEST)};
+    const int64_t sizes[] = {sizeof(Problem),         sizeof(Step), sizeof(ResidualNorm), sizeof(Linear),
+                             sizeof(CachedAttention), sizeof(Task), sizeof(Program),      int64_t(DIGEST)};
     return sizes[which];
 }

@@ -1,9 +1,9 @@
-// The kernels for one instruction set and one type of number: compiled with -DVARIANT=name -DREAL=float or double.
+// The library's entry points, compiled once per instruction set and type: -DVARIANT=name -DREAL=float or double.
 #include <atomic>
 #include <memory>
 #include <new>
 #include "backward.h"
-#include "learned.h"
+#include "coefficient_gradients.h"
 #include "parallel.h"
 #include "step.h"
 #include "team.h"
@@ -11,11 +11,11 @@
 
 namespace {
 
-// The scratch memory of a thread stays with it: fresh memory costs more than the work on a short sequence.
+// Scratch memory that a thread keeps between calls: allocating it anew costs more than the work on a short sequence.
 struct Scratch {
     char* base = nullptr;
     size_t size = 0;
-    char* grown(size_t wanted) {
+    char* reserve(size_t wanted) {  // null if memory ran out
         if (wanted > size) {
             std::free(base);
             base = static_cast<char*>(std::aligned_alloc(64, wanted));
@@ -27,64 +27,67 @@ struct Scratch {
 };
 thread_local Scratch scratch;
 
-template <class Kernel> struct Pass {  // a kernel on the scratch memory of this thread
+template <class Kernel> struct ThreadKernel {  // a kernel on the scratch memory of this thread; null if memory ran out
     Arena arena;
     Kernel* kernel = nullptr;
-    explicit Pass(const Problem& p) {
-        Kernel measure(p, arena);
-        arena.base = scratch.grown(round_up(arena.used, 64));
+    explicit ThreadKernel(const Problem& p) {
+        Kernel measure(p, arena);  // only counts how much memory a kernel takes
+        arena.base = scratch.reserve(round_up(arena.used, 64));
         arena.used = 0;
         if (arena.base) kernel = new (std::nothrow) Kernel(p, arena);
     }
-    ~Pass() { delete kernel; }
+    ~ThreadKernel() { delete kernel; }
 };
 
-// F(kernel, task) for each task, in any order on any thread: no task sees another. Where there are many, a thread
-// takes some that follow each other: what it reads next then lies where it has asked for it.
-template <class Kernel, class F> bool run(const Problem& p, int64_t tasks, F work) {
-    const int64_t group = smaller<int64_t>(8, 1 + tasks / (16 * p.threads));
+// work(kernel, task) for independent tasks, scheduled dynamically. Where there are many, a thread claims several
+// consecutive ones at a time (grain): what a task prefetches beyond its end is then what the thread needs next.
+template <class Kernel, class F> bool parallel_for(const Problem& p, int64_t tasks, F work) {
+    const int64_t grain = min<int64_t>(8, 1 + tasks / (16 * p.threads));
     std::atomic<int64_t> next{0};
     std::atomic<bool> failed{false};
     auto body = [&] {
-        Pass<Kernel> pass(p);
-        if (!pass.kernel) {
+        ThreadKernel<Kernel> own(p);
+        if (!own.kernel) {
             failed = true;
             return;
         }
-        for (int64_t from = next.fetch_add(group); from < tasks; from = next.fetch_add(group))
-            for (int64_t i = from; i < smaller(from + group, tasks); i++) work(*pass.kernel, i);
-        streamed();
+        for (int64_t from = next.fetch_add(grain); from < tasks; from = next.fetch_add(grain))
+            for (int64_t i = from; i < min(from + grain, tasks); i++) work(*own.kernel, i);
+        nontemporal_fence();
     };
-    in_parallel(smaller<int64_t>(p.threads, tasks), body);
+    in_parallel(min<int64_t>(p.threads, tasks), body);
     return !failed;
 }
 
 template <class T> bool forward(const Problem& p) {
     using K = Forward<T>;
     int64_t all = p.b * p.h, parts = segments(p);
-    if (!p.divide) return run<K>(p, all, [](K& k, int64_t i) { k.whole(i); });
-    return run<K>(p, all * parts, [=](K& k, int64_t i) { k.add(i / parts, i % parts); }) &&
-           run<K>(p, all, [](K& k, int64_t i) { k.connect(i); }) &&
-           run<K>(p, all * parts, [=](K& k, int64_t i) { k.write(i / parts, i % parts); });
+    if (!p.split_sequence) return parallel_for<K>(p, all, [](K& k, int64_t i) { k.run(i); });
+    return parallel_for<K>(p, all * parts, [=](K& k, int64_t i) { k.local_state(i / parts, i % parts); }) &&
+           parallel_for<K>(p, all, [](K& k, int64_t i) { k.combine_segments(i); }) &&
+           parallel_for<K>(p, all * parts, [=](K& k, int64_t i) { k.run_segment(i / parts, i % parts); });
 }
 
 template <class T> bool bidirectional(const Problem& p) {
     using K = Bidirectional<T>;
-    return run<K>(p, p.b * p.h, [](K& k, int64_t i) { k.whole(i); });
+    return parallel_for<K>(p, p.b * p.h, [](K& k, int64_t i) { k.run(i); });
 }
 
 template <class T> bool backward(const Problem& p) {
     using K = Backward<T>;
     int64_t all = p.b * p.h, parts = segments(p);
-    if (p.d_coefficients && !run<Learned<T>>(p, all, [](Learned<T>& k, int64_t i) { k.whole(i); })) return false;
-    // from the last to the first, as inside a sequence
-    if (!p.divide) return run<K>(p, all, [=](K& k, int64_t i) { k.whole(all - 1 - i); });
+    using C = CoefficientGradients<T>;
+    if (p.d_coefficients && !parallel_for<C>(p, all, [](C& k, int64_t i) { k.run(i); })) return false;
+    // from the last sequence to the first, as the backward pass goes through tokens: prefetched rows are used
+    if (!p.split_sequence) return parallel_for<K>(p, all, [=](K& k, int64_t i) { k.run(all - 1 - i); });
     int64_t length = State<T>::length(Sizes<T>(p));
-    T* kept = static_cast<T*>(std::aligned_alloc(64, round_up(all * parts * length * sizeof(T), 64)));
-    bool done = kept && run<K>(p, all * parts, [=](K& k, int64_t i) { k.add(i / parts, i % parts, kept); }) &&
-                run<K>(p, all, [=](K& k, int64_t i) { k.connect(i, kept); }) &&
-                run<K>(p, all * parts, [=](K& k, int64_t i) { k.write(i / parts, i % parts, kept); });
-    std::free(kept);
+    T* grads = static_cast<T*>(std::aligned_alloc(64, round_up(all * parts * length * sizeof(T), 64)));
+    bool done = grads && parallel_for<K>(p, all * parts, [=](K& k, int64_t i) {
+                    k.local_gradient(i / parts, i % parts, grads);
+                }) &&
+                parallel_for<K>(p, all, [=](K& k, int64_t i) { k.combine_segments(i, grads); }) &&
+                parallel_for<K>(p, all * parts, [=](K& k, int64_t i) { k.run_segment(i / parts, i % parts, grads); });
+    std::free(grads);
     return done;
 }
 
@@ -93,11 +96,11 @@ template <class T> bool decode(const Program& p) {
     std::unique_ptr<Progress[]> progress(new (std::nothrow) Progress[p.count]);
     if (!progress) return false;
     auto body = [&] {
-        void* memory = scratch.grown(round_up(team.scratch() * sizeof(T) + 64, 64));
-        if (memory) team.member(progress.get(), static_cast<T*>(memory));
+        void* memory = scratch.reserve(round_up(team.scratch_size() * sizeof(T) + 64, 64));
+        if (memory) team.run(progress.get(), static_cast<T*>(memory));
     };
     in_parallel(p.threads, body);
-    return progress[p.count - 1].done == team.parts(p.count - 1);
+    return progress[p.count - 1].finished == team.parts(p.count - 1);
 }
 
 }  // namespace
@@ -106,24 +109,24 @@ template <class T> bool decode(const Program& p) {
 #define JOIN(a, b, c) JOIN_(a, b, c)
 #define ENTRY(name) JOIN(name, VARIANT, REAL)
 
-// zero, or one where memory ran out
+// Each returns 0, or 1 if memory ran out.
 extern "C" int ENTRY(forward)(const Problem* p) { return !forward<REAL>(*p); }
 extern "C" int ENTRY(bidirectional)(const Problem* p) { return !bidirectional<REAL>(*p); }
 extern "C" int ENTRY(backward)(const Problem* p) { return !backward<REAL>(*p); }
-extern "C" int ENTRY(program)(const Program* p) { return !decode<REAL>(*p); }
+extern "C" int ENTRY(decode)(const Program* p) { return !decode<REAL>(*p); }
 extern "C" int ENTRY(step)(const Step* p) {
     std::atomic<int64_t> next{0};
     std::atomic<bool> failed{false};
-    int64_t all = p->b * p->h, group = 8;  // several heads at a time: one is a microsecond's work
+    int64_t all = p->b * p->h, grain = 8;  // heads: one takes about a microsecond
     auto body = [&] {
-        void* features = scratch.grown(round_up(2 * (p->d + 16) * sizeof(REAL), 64));
+        void* features = scratch.reserve(round_up(2 * (p->d + 16) * sizeof(REAL), 64));
         if (!features) {
             failed = true;
             return;
         }
-        for (int64_t from = next.fetch_add(group); from < all; from = next.fetch_add(group))
-            for (int64_t i = from; i < smaller(from + group, all); i++) step<REAL>(*p, i, static_cast<REAL*>(features));
+        for (int64_t from = next.fetch_add(grain); from < all; from = next.fetch_add(grain))
+            for (int64_t i = from; i < min(from + grain, all); i++) step<REAL>(*p, i, static_cast<REAL*>(features));
     };
-    in_parallel(smaller<int64_t>(p->threads, (all + group - 1) / group), body);
+    in_parallel(min<int64_t>(p->threads, (all + grain - 1) / grain), body);
     return failed;
 }

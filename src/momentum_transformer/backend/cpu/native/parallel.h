@@ -1,4 +1,4 @@
-// Several threads: those of the OpenMP runtime that PyTorch has loaded, so that its threads and ours are the same.
+// Parallel regions on the OpenMP runtime that PyTorch has loaded, so that both share one thread pool.
 #pragma once
 #include <cstdint>
 #include <pthread.h>
@@ -13,13 +13,15 @@ template <class F> void* call_in_thread(void* body) {
     return nullptr;
 }
 
+// Calls `body` once in each of `threads` threads, this one among them.
 template <class F> void in_parallel(int64_t threads, F& body) {
     if (threads <= 1) return body();
     if (GOMP_parallel) return GOMP_parallel(call<F>, &body, (unsigned)threads, 0);
-    constexpr int64_t MOST = 256;  // no OpenMP: threads of our own
-    pthread_t others[MOST];
+    constexpr int64_t MAX_THREADS = 256;  // without OpenMP: threads of our own
+    pthread_t others[MAX_THREADS];
     int64_t started = 0;
-    while (started < threads - 1 && started < MOST && !pthread_create(&others[started], nullptr, call_in_thread<F>, &body))
+    while (started < threads - 1 && started < MAX_THREADS &&
+           !pthread_create(&others[started], nullptr, call_in_thread<F>, &body))
         started++;
     body();
     for (int64_t i = 0; i < started; i++) pthread_join(others[i], nullptr);

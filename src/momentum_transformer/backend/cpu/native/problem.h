@@ -1,64 +1,64 @@
-// What Python hands over: one causal attention, forward or backward. Mirrored by `Problem` in library.py.
+// The arguments of the attention kernels as Python passes them: plain structures, mirrored in library.py.
+//
+// Shapes: b batch, h heads, n tokens, d width of queries and keys, e width of values. The state of a head is a matrix s
+// (d × e) and a vector z (d); momentum attention has a second matrix m. The matrices are the planes of the state: s is
+// plane 0, m is plane 1. States, denominators and weights are float32, or float64 where q is.
 #pragma once
 #include <cstdint>
 
-struct Rows {          // a (b, h, n, d) tensor whose last axis is contiguous
+// In the order of DTYPES in causal_operator.py.
+enum Dtype : int64_t { DTYPE_FLOAT32, DTYPE_FLOAT64, DTYPE_BFLOAT16, DTYPE_FLOAT16 };
+
+struct TensorView {    // a (b, h, n, d) tensor whose last axis is contiguous
     void* data;
-    int64_t b, h, n;   // strides in elements
+    int64_t b, h, n;   // strides of the other axes, in elements
 };
 
-struct Problem {
+struct Problem {  // one call of attention: causal forward, causal backward, or bidirectional
     int64_t b, h, n, d, e;
-    int64_t segment;                 // tokens
-    int64_t divide, sum_segments;    // whether several threads share a sequence; whether s is summed segment by segment
-    int64_t table_heads;             // 1, or h where each head has coefficients of its own
+    int64_t segment;            // tokens per segment: states are kept, and sequences split, at segment boundaries
+    int64_t split_sequence;     // whether the segments of one sequence are spread over threads
+    int64_t sum_segments;       // whether s is summed segment by segment (blocked summation), which rounds less
+    int64_t coefficient_heads;  // how many β and γ there are: 1, or h for one per head
     int64_t elu, normalize, threads;
-    int64_t dtype;                   // of q, k, v, y: float32, float64, bfloat16, float16; all else is as wide or float32
-    double eps;
+    int64_t dtype;              // of q, k, v, y and their gradients
+    double eps;                 // added to the denominator
 
-    Rows q, k, v, y;
-    void* denominator;     // (b, h, n), or null
-    const int32_t* rows;   // (b, n) places of the tokens that exist, or null
-    const int32_t* count;  // (b,)   how many
+    TensorView q, k, v, y;
+    void* denominator;           // (b, h, n), or null
+    const int32_t* token_index;  // (b, n) positions of the tokens that are not masked, in order; or null: all tokens
+    const int32_t* token_count;  // (b,)   how many of them there are
 
-    const double* beta;  // (table_heads,), or null: linear attention, whose state has one lane, s; else s and m
-    const double* gamma;
+    const double* beta;   // (coefficient_heads,), or null for linear attention, whose state has one plane
+    const double* gamma;  // (coefficient_heads,)
 
-    const void* s;    // (b, h, lanes, d, e) before the first token, or null for zeros
-    const void* z;    // (b, h, d)
-    void* s_after;    // or null
+    const void* s;  // (b, h, planes, d, e) state before the first token, or null for zeros
+    const void* z;  // (b, h, d)
+    void* s_after;  // the same after the last token, or null
     void* z_after;
-    void* prefix;     // (b, h, segments, lanes · d · e + d) at the start of each segment, or null
+    void* prefix;   // (b, h, segments, planes · d · e + d) state before each segment, or null
 
     // backward only
-    Rows dy, dq, dk, dv;
-    const void* ds_after;  // or null
+    TensorView dy, dq, dk, dv;
+    const void* ds_after;    // gradient of s_after, or null
     const void* dz_after;
-    void* ds;              // or null
+    void* ds;                // gradient of s, or null
     void* dz;
-    double* d_coefficients;  // (b, h, 2): gradients of β and γ; or null
+    double* d_coefficients;  // (b, h, 2) gradients of β and γ, or null
 
-    // without causal order only
-    int64_t m;                  // keys
-    const uint8_t* key_mask;    // (b, m) which of them exist, or null
-    const uint8_t* query_mask;  // (b, n)
-    const void* by_age;         // (table_heads, m + 1) weight of the r-th key from the end, or null for ones
+    // bidirectional only
+    int64_t key_count;             // keys, where n counts queries
+    const uint8_t* key_mask;       // (b, key_count) 1 for keys that exist, or null
+    const uint8_t* query_mask;     // (b, n)
+    const void* distance_weights;  // (coefficient_heads, key_count + 1) weight of the r-th key from the end, or null
 };
 
-struct Step {  // one token: q, k, v (b, h, d | e), state (b, h, d, e) and (b, h, d)
-    int64_t b, h, d, e, lanes, table_heads, elu, normalize, threads;
+struct Step {  // one token of causal attention: q, k (b, h, d), v, y (b, h, e); m, s (b, h, d, e), z (b, h, d)
+    int64_t b, h, d, e, planes, coefficient_heads, elu, normalize, threads;
     double eps;
-    Rows q, k, v, y;
-    const double* beta;   // (table_heads,)
+    TensorView q, k, v, y;
+    const double* beta;   // (coefficient_heads,)
     const double* gamma;
     const void *m, *s, *z;
-    void *m_after, *s_after, *z_after;  // may be m, s, z themselves
-};
-
-struct Connect {  // rows of x and of its update: out = x + γv, v = βv + update, normalised where there is a weight
-    int64_t rows, width, first;         // first: there is no velocity yet
-    double beta, gamma, eps;            // beta: with `previous`, the largest it may become
-    const void *x, *update, *previous;  // update: or null; previous: the update of the layer before, or null
-    const void *weight, *bias;          // or null
-    void *velocity, *out;               // velocity: or null, for a plain residual
+    void *m_after, *s_after, *z_after;  // may be m, s, z themselves: an update in place
 };

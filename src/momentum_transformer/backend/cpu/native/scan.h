@@ -1,200 +1,219 @@
-// The recurrence, token by token, on a piece of the state that stays in registers: no products but those of the paper.
+// The recurrence, token by token, on tiles of the state that stay in registers while a block of tokens goes by.
 //
-// Momentum takes two operations to age m: m = βm + φ(k)vᵀ. Within a block of tokens it is kept as β⁻ᵗm instead, to which
-// a token only adds, and s takes γβᵗ times that. Where β is so small that β⁻ᵗ would become too large, m is aged after all.
+// Momentum attention updates m ← βm + φ(k)vᵀ, which takes a multiplication and a multiply-add per element. Within a
+// block the kernels hold β⁻ᵗm instead: a token then costs one multiply-add, and s takes γβᵗ times the scaled m. Where β
+// is so small that β⁻ᵗ would overflow, m is multiplied by β at every token after all.
 #pragma once
 #include <cmath>
-#include "sequence.h"
+#include "pack.h"
+#include "prefetch.h"
 
 namespace {
 
-enum Way {
+enum Recurrence {
     LINEAR,    // s += k vᵀ;  y = q s
     MOMENTUM,  // m += k (β⁻ᵗv)ᵀ;  s += γβᵗ m;  y = q s, with t = 1, 2, …
     ADJOINT    // from the last token to the first: ds += q gᵀ;  dm += γβ⁻ᵗ ds;  dv = βᵗ k dm, with t = 0, 1, …
 };
 
-template <class T> struct Aged {  // βᵗ times m. Near 1, βᵗ rounded to T would lose the digits of 1 - βᵗ.
-    T whole = 0, rest = 0;
-    explicit Aged(double power = 0) : whole(power > 0.5 ? T(1) : T(0)), rest(T(power - whole)) {}
-    Vec<T> operator()(Vec<T> m) const { return whole * m + rest * m; }
+// Multiplies by a power of β, split into 0 or 1 plus a rest: rounded to T as a whole, a power near 1 would lose digits
+// of its distance to 1.
+template <class T> struct Decay {
+    T integer = 0, rest = 0;
+    explicit Decay(double power = 0) : integer(power > 0.5 ? T(1) : T(0)), rest(T(power - integer)) {}
+    Vec<T> operator()(Vec<T> m) const { return integer * m + rest * m; }
 };
 
-template <class T> struct Pace {  // β and γ of one head, and their powers
-    int64_t table = -1;
+template <class T> struct Powers {  // β and γ of one head, and tables of powers of β
+    int64_t head = -1;              // whose they are; -1: not set yet
     double beta = 0, gamma = 1;
-    int64_t block = BLOCK;  // tokens until β⁻ᵗ becomes too large
-    bool steep = false;     // it does at once: m is aged token by token, and what follows are powers of 1
-    T fade = 0, up[BLOCK], into_s[BLOCK], into_m[BLOCK], down[BLOCK];
-    Aged<T> aged[BLOCK + 1];
+    int64_t block = BLOCK;          // tokens in a block: fewer where β⁻ᵗ would overflow
+    bool decay_each_token = false;  // β⁻ᵗ overflows in any block: m is not scaled, and the tables hold powers of 1
+    T rounded_beta = 0;
+    T inverse_power[BLOCK];         // β⁻ᵗ⁻¹
+    T m_to_s[BLOCK];                // γβᵗ⁺¹
+    T ds_to_dm[BLOCK];              // γβ⁻ᵗ
+    T power[BLOCK];                 // βᵗ
+    Decay<T> decay[BLOCK + 1];      // multiplication by βᵗ
 
-    void set(const Problem& p, int64_t head) {
-        int64_t asked = p.table_heads == 1 ? 0 : head;
-        if (asked == table) return;
-        table = asked;
-        if (p.beta) beta = p.beta[table], gamma = p.gamma[table];
+    void set(const Problem& p, int64_t sequence_head) {
+        int64_t wanted = p.coefficient_heads == 1 ? 0 : sequence_head;
+        if (wanted == head) return;
+        head = wanted;
+        if (p.beta) beta = p.beta[head], gamma = p.gamma[head];
         double size = std::fabs(gamma);
-        steep = beta < 0x1p-8 || size > 0x1p60 || (size < 0x1p-60 && size > 0);  // else β⁻ᵗ ≤ 2⁶⁴, and γβ⁻ᵗ is a number
-        block = steep || beta >= 0x1p-2 ? BLOCK : beta >= 0x1p-4 ? BLOCK / 2 : BLOCK / 4;
-        fade = T(beta);
+        // The limits keep β⁻ᵗ ≤ 2⁶⁴, and γβ⁻ᵗ within the range of float32.
+        decay_each_token = beta < 0x1p-8 || size > 0x1p60 || (size < 0x1p-60 && size > 0);
+        block = decay_each_token || beta >= 0x1p-2 ? BLOCK : beta >= 0x1p-4 ? BLOCK / 2 : BLOCK / 4;
+        rounded_beta = T(beta);
         for (int64_t t = 0; t <= block; t++) {
-            double power = steep ? 1 : std::pow(beta, double(t)), next = steep ? 1 : power * beta;
-            aged[t] = Aged<T>(power);
+            double now = decay_each_token ? 1 : std::pow(beta, double(t)), next = decay_each_token ? 1 : now * beta;
+            decay[t] = Decay<T>(now);
             if (t == block) break;
-            up[t] = T(1 / next);
-            into_s[t] = T(gamma * next);
-            into_m[t] = T(gamma / power);
-            down[t] = T(power);
+            inverse_power[t] = T(1 / next);
+            m_to_s[t] = T(gamma * next);
+            ds_to_dm[t] = T(gamma / now);
+            power[t] = T(now);
         }
     }
-    T carry(int64_t tokens) const {  // of m in s, `tokens` later
+    T momentum_sum(int64_t tokens) const {  // γ(β + … + βᵗ): what a unit of m adds to s over t tokens
         double sum = 0, power = 1;
         for (int64_t t = 0; t < tokens; t++) sum += power *= beta;
         return T(gamma * sum);
     }
 };
 
-// The tokens of a block, forwards or backwards: what is asked of the state, and what is added to it, key by value.
-template <class T> struct Tokens {
-    const T *ask, *key, *value;
-    T* out;
-    int64_t ld_key, ld_value, count;  // from token to token: of ask and key, of value and out
-    const Pace<T>& pace;
-    Ahead& ahead;                     // asked for meanwhile
-    // A sum over many tokens in one go loses digits with each. In long sequences (`sum_segments`) s is therefore what it
-    // was before the segment, its base, and the lane holds only what has been added since. Null: it holds all.
+// A block of tokens, forwards or (with negative strides) backwards. A token adds key · valueᵀ to the state, then reads
+// the state with its query. In the backward pass other rows play these roles.
+template <class T> struct TokenBlock {
+    const T *query, *key, *value;
+    T* out;                           // what the queries read, or null
+    int64_t ld_key, ld_value, count;  // strides of query and key, and of value and out; tokens
+    const Powers<T>& powers;
+    Prefetch& prefetch;               // issued between tiles
+    // Blocked summation, for long sequences (`sum_segments`): s is the sum of `base`, its value before the segment, and
+    // of the plane that the kernel updates, which holds only what the segment has added. Adding up all tokens in one
+    // running sum would lose digits. Null: the plane holds all of s.
     const T* base;
 };
 
-// G rows and one vector of columns of the state. Tokens add to `first`, and read `second`, or `first` where it is all;
-// `Based`: s is what is in the lane plus its base.
-template <class T, Way way, bool Steep, bool Reads, bool Based, bool First, int G>
-inline void walk(T* first, T* second, int64_t ld, const Tokens<T>& x, int64_t row, int64_t column) {
-    const Pace<T>& pace = x.pace;
-    const int64_t count = x.count, ld_key = x.ld_key, ld_value = x.ld_value;  // no store changes these
-    const T* base_at = Based ? x.base + row * ld + column : nullptr;
-    Vec<T> added[G], read[G], base[G];
+// R rows and one vector of columns of the state, in registers. Tokens are added to the updated plane (m; ds in
+// ADJOINT); the summed plane (s; dm) accumulates it, and is what queries read. LINEAR has one plane, s, which is both.
+//   HasOutput: queries read; HasBase: s has a base; FirstRows: these are the first rows, so `out` is not read.
+template <class T, Recurrence kind, bool DecayEachToken, bool HasOutput, bool HasBase, bool FirstRows, int R>
+inline void scan_tile(T* updated_plane, T* summed_plane, int64_t ld, const TokenBlock<T>& x, int64_t row,
+                      int64_t column) {
+    const Powers<T>& powers = x.powers;
+    const int64_t count = x.count, ld_key = x.ld_key, ld_value = x.ld_value;  // copies: no store can alias them
+    const T* base_at = HasBase ? x.base + row * ld + column : nullptr;
+    Vec<T> updated[R], summed[R], base[R];
 #pragma GCC unroll 8
-    for (int r = 0; r < G; r++) {
-        added[r] = load(first + r * ld);
-        if (way != LINEAR) read[r] = load(second + r * ld);
-        if (Based) base[r] = load(base_at + r * ld);
+    for (int r = 0; r < R; r++) {
+        updated[r] = load(updated_plane + r * ld);
+        if (kind != LINEAR) summed[r] = load(summed_plane + r * ld);
+        if (HasBase) base[r] = load(base_at + r * ld);
     }
-    const T *ask = x.ask + row, *key = x.key + row, *value = x.value + column;
-    T* out = Reads ? x.out + column : nullptr;
+    const T *query = x.query + row, *key = x.key + row, *value = x.value + column;
+    T* out = HasOutput ? x.out + column : nullptr;
     for (int64_t t = 0; t < count; t++) {
         Vec<T> v = load(value);
-        if (way == MOMENTUM && !Steep) v *= pace.up[t];
+        if (kind == MOMENTUM && !DecayEachToken) v *= powers.inverse_power[t];
 #pragma GCC unroll 8
-        for (int r = 0; r < G; r++) {
-            if (way == MOMENTUM && Steep) added[r] *= pace.fade;
-            added[r] += key[r] * v;
+        for (int r = 0; r < R; r++) {
+            if (kind == MOMENTUM && DecayEachToken) updated[r] *= powers.rounded_beta;
+            updated[r] += key[r] * v;
         }
-        if (way != LINEAR) {
-            Vec<T> into = splat(way == MOMENTUM ? pace.into_s[t] : pace.into_m[t]);
+        if (kind != LINEAR) {
+            Vec<T> factor = splat(kind == MOMENTUM ? powers.m_to_s[t] : powers.ds_to_dm[t]);
 #pragma GCC unroll 8
-            for (int r = 0; r < G; r++) read[r] += into * (Based && way == ADJOINT ? base[r] + added[r] : added[r]);
+            for (int r = 0; r < R; r++)
+                summed[r] += factor * (HasBase && kind == ADJOINT ? base[r] + updated[r] : updated[r]);
         }
-        if (Reads) {
-            Vec<T> y = First ? Vec<T>{} : load(out);
+        if (HasOutput) {
+            Vec<T> y = FirstRows ? Vec<T>{} : load(out);
 #pragma GCC unroll 8
-            for (int r = 0; r < G; r++) {
-                Vec<T> asked = way == LINEAR ? added[r] : read[r];
-                y += ask[r] * (Based && way != ADJOINT ? base[r] + asked : asked);
+            for (int r = 0; r < R; r++) {
+                Vec<T> read = kind == LINEAR ? updated[r] : summed[r];
+                y += query[r] * (HasBase && kind != ADJOINT ? base[r] + read : read);
             }
             store(out, y);
         }
-        if (way == ADJOINT && Steep)
+        if (kind == ADJOINT && DecayEachToken)
 #pragma GCC unroll 8
-            for (int r = 0; r < G; r++) read[r] *= pace.fade;
-        ask += ld_key;
+            for (int r = 0; r < R; r++) summed[r] *= powers.rounded_beta;
+        query += ld_key;
         key += ld_key;
         value += ld_value;
-        if (Reads) out += ld_value;
+        if (HasOutput) out += ld_value;
     }
-    const Aged<T> aged = pace.aged[count];
+    const Decay<T> decay = powers.decay[count];
 #pragma GCC unroll 8
-    for (int r = 0; r < G; r++) {
-        store(first + r * ld, way == MOMENTUM ? aged(added[r]) : added[r]);
-        if (way != LINEAR) store(second + r * ld, way == ADJOINT ? aged(read[r]) : read[r]);
+    for (int r = 0; r < R; r++) {
+        store(updated_plane + r * ld, kind == MOMENTUM ? decay(updated[r]) : updated[r]);
+        if (kind != LINEAR) store(summed_plane + r * ld, kind == ADJOINT ? decay(summed[r]) : summed[r]);
     }
 }
 
-// All of the state, by `rows` that tokens ask with and `columns` of their values.
-template <class T, Way way, bool Steep, bool Reads, bool Based>
-__attribute__((noinline)) void walk_all(T* first, T* second, int64_t rows, int64_t columns, const Tokens<T>& x) {
-    constexpr int G = way == LINEAR && !Based ? ROWS : TILE_ROWS;
-    const int64_t lines = x.ahead.lines / (columns / width<T> * ((rows + G - 1) / G)) + 1;
+// All tiles of a state of rows × columns: rows as wide as keys, columns as values.
+template <class T, Recurrence kind, bool DecayEachToken, bool HasOutput, bool HasBase>
+__attribute__((noinline)) void scan_tiles(T* updated, T* summed, int64_t rows, int64_t columns,
+                                          const TokenBlock<T>& x) {
+    constexpr int R = kind == LINEAR && !HasBase ? TILE_ROWS : REGISTER_ROWS;
+    const int64_t lines = x.prefetch.lines / (columns / width<T> * ((rows + R - 1) / R)) + 1;
     for (int64_t column = 0; column < columns; column += width<T>) {
-        x.ahead.ask(lines);
-        walk<T, way, Steep, Reads, Based, true, G>(first + column, second + column, columns, x, 0, column);
-        for (int64_t row = G; row < rows; row += G) {
+        x.prefetch.issue(lines);
+        scan_tile<T, kind, DecayEachToken, HasOutput, HasBase, true, R>(updated + column, summed + column, columns, x,
+                                                                        0, column);
+        for (int64_t row = R; row < rows; row += R) {
             int64_t at = row * columns + column;
-            x.ahead.ask(lines);
-            walk<T, way, Steep, Reads, Based, false, G>(first + at, second + at, columns, x, row, column);
+            x.prefetch.issue(lines);
+            scan_tile<T, kind, DecayEachToken, HasOutput, HasBase, false, R>(updated + at, summed + at, columns, x, row,
+                                                                             column);
         }
     }
 }
-template <class T, Way way, bool Reads, bool Based>
-void scan_lanes(T* const* lane, const Sizes<T>& size, int64_t rows, int64_t columns, const Tokens<T>& x) {
-    T *s = lane[0], *m = lane[1], *first = way == MOMENTUM ? m : s, *second = way == MOMENTUM ? s : m;
-    if (size.lanes == 1)
-        walk_all<T, LINEAR, false, Reads, Based>(s, s, rows, columns, x);
-    else if (x.pace.steep)
-        walk_all<T, way, true, Reads, Based>(first, second, rows, columns, x);
+template <class T, Recurrence kind, bool HasOutput, bool HasBase>
+void scan_planes(T* const* plane, const Sizes<T>& size, int64_t rows, int64_t columns, const TokenBlock<T>& x) {
+    T *s = plane[0], *m = plane[1], *updated = kind == MOMENTUM ? m : s, *summed = kind == MOMENTUM ? s : m;
+    if (size.planes == 1)
+        scan_tiles<T, LINEAR, false, HasOutput, HasBase>(s, s, rows, columns, x);
+    else if (x.powers.decay_each_token)
+        scan_tiles<T, kind, true, HasOutput, HasBase>(updated, summed, rows, columns, x);
     else
-        walk_all<T, way, false, Reads, Based>(first, second, rows, columns, x);
+        scan_tiles<T, kind, false, HasOutput, HasBase>(updated, summed, rows, columns, x);
 }
-// `way` is that of two lanes, s and m.
-template <class T, Way way>
-inline void scan(T* const* lane, const Sizes<T>& size, int64_t rows, int64_t columns, const Tokens<T>& x) {
+// A block of tokens through the planes s and m. With one plane this is LINEAR, whatever `kind` says.
+template <class T, Recurrence kind>
+inline void scan(T* const* plane, const Sizes<T>& size, int64_t rows, int64_t columns, const TokenBlock<T>& x) {
     if (!x.out)
-        scan_lanes<T, way, false, false>(lane, size, rows, columns, x);
+        scan_planes<T, kind, false, false>(plane, size, rows, columns, x);
     else if (!x.base)
-        scan_lanes<T, way, true, false>(lane, size, rows, columns, x);
+        scan_planes<T, kind, true, false>(plane, size, rows, columns, x);
     else
-        scan_lanes<T, way, true, true>(lane, size, rows, columns, x);
+        scan_planes<T, kind, true, true>(plane, size, rows, columns, x);
 }
 
 template <class T> inline void add_to(T* to, const T* from, int64_t count) {
     for (int64_t i = 0; i < count; i += width<T>) store(to + i, load(to + i) + load(from + i));
 }
 
-// What `before` has become after `tokens`, with `added` in between. Linear in both.
+// Combines segments, as a parallel scan does: the state after `tokens` tokens, from the state `before` them and from
+// what they alone would leave, starting from zero (`local`).
 template <class T>
-inline void after(State<T>& to, const State<T>& before, const State<T>& added, int64_t tokens, const Pace<T>& pace,
-                  const Sizes<T>& size) {
+inline void combine_forward(State<T>& to, const State<T>& before, const State<T>& local, int64_t tokens,
+                            const Powers<T>& powers, const Sizes<T>& size) {
     constexpr int W = width<T>;
-    T carry = size.lanes == 2 ? pace.carry(tokens) : T(0);
-    const Aged<T> aged(std::pow(pace.beta, double(tokens)));
-    for (int64_t i = 0; i < size.state; i += W) {
-        Vec<T> s = load(before.lane[0] + i) + load(added.lane[0] + i);
-        if (size.lanes == 2) {
-            Vec<T> m = load(before.lane[1] + i);
-            s += carry * m;
-            store(to.lane[1] + i, aged(m) + load(added.lane[1] + i));
+    T momentum_sum = size.planes == 2 ? powers.momentum_sum(tokens) : T(0);
+    const Decay<T> decay(std::pow(powers.beta, double(tokens)));
+    for (int64_t i = 0; i < size.plane; i += W) {
+        Vec<T> s = load(before.plane[0] + i) + load(local.plane[0] + i);
+        if (size.planes == 2) {
+            Vec<T> m = load(before.plane[1] + i);
+            s += momentum_sum * m;
+            store(to.plane[1] + i, decay(m) + load(local.plane[1] + i));
         }
-        store(to.lane[0] + i, s);
+        store(to.plane[0] + i, s);
     }
-    for (int64_t i = 0; i < size.dp; i += W) store(to.z + i, load(before.z + i) + load(added.z + i));
+    for (int64_t i = 0; i < size.dp; i += W) store(to.z + i, load(before.z + i) + load(local.z + i));
 }
 
-// The same for gradients, which run backwards: what reaches a state from `later`, `tokens` on, and from between.
+// The same for gradients, from the last segment to the first: the gradient of the state before `tokens` tokens, from
+// that of the state `after` them and from what they alone contribute (`local`).
 template <class T>
-inline void before(State<T>& to, const State<T>& later, const State<T>& added, int64_t tokens, const Pace<T>& pace,
-                   const Sizes<T>& size) {
+inline void combine_backward(State<T>& to, const State<T>& after, const State<T>& local, int64_t tokens,
+                             const Powers<T>& powers, const Sizes<T>& size) {
     constexpr int W = width<T>;
-    T carry = size.lanes == 2 ? pace.carry(tokens) : T(0);
-    const Aged<T> aged(std::pow(pace.beta, double(tokens)));
-    for (int64_t i = 0; i < size.state; i += W) {
-        Vec<T> s = load(later.lane[0] + i);
-        if (size.lanes == 2) {
-            Vec<T> m = load(later.lane[1] + i);
-            store(to.lane[1] + i, aged(m) + carry * s + load(added.lane[1] + i));
+    T momentum_sum = size.planes == 2 ? powers.momentum_sum(tokens) : T(0);
+    const Decay<T> decay(std::pow(powers.beta, double(tokens)));
+    for (int64_t i = 0; i < size.plane; i += W) {
+        Vec<T> s = load(after.plane[0] + i);
+        if (size.planes == 2) {
+            Vec<T> m = load(after.plane[1] + i);
+            store(to.plane[1] + i, decay(m) + momentum_sum * s + load(local.plane[1] + i));
         }
-        store(to.lane[0] + i, s + load(added.lane[0] + i));
+        store(to.plane[0] + i, s + load(local.plane[0] + i));
     }
-    for (int64_t i = 0; i < size.dp; i += W) store(to.z + i, load(later.z + i) + load(added.z + i));
+    for (int64_t i = 0; i < size.dp; i += W) store(to.z + i, load(after.z + i) + load(local.z + i));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Vectors of the width this file is compiled for, in the compilers' own vector language: no intrinsics.
+// SIMD vectors as wide as the target's registers, written with the vector extensions of GCC and Clang.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -6,15 +6,19 @@
 #include <type_traits>
 #include <utility>
 
+#define FORCE_INLINE inline __attribute__((always_inline))
+#define INLINE __attribute__((always_inline))  // for lambdas
+
+// REGISTER_ROWS: how many rows of a tile can be accumulated at once without spilling vector registers.
 #if defined(__AVX512F__)
 #define VECTOR_BYTES 64
-#define TILE_ROWS 8
+#define REGISTER_ROWS 8
 #elif defined(__AVX2__)
 #define VECTOR_BYTES 32
-#define TILE_ROWS 4
+#define REGISTER_ROWS 4
 #else
 #define VECTOR_BYTES 16
-#define TILE_ROWS 4
+#define REGISTER_ROWS 4
 #endif
 
 namespace {
@@ -30,7 +34,7 @@ template <> struct Simd<double> {
     typedef int64_t I __attribute__((vector_size(VECTOR_BYTES)));
     using Int = int64_t;
 };
-template <class T, int N> struct Lanes {
+template <class T, int N> struct VectorOf {
     typedef T V __attribute__((vector_size(N * sizeof(T))));
 };
 template <class T> using Vec = typename Simd<T>::V;
@@ -44,8 +48,9 @@ template <class T> inline Vec<T> load(const T* p) {
 }
 template <class T> inline void store(T* p, Vec<T> x) { __builtin_memcpy(p, &x, sizeof x); }
 
-// Past the caches: a line that is written whole need not be read before. In order only after `streamed`.
-template <class T> inline void stream(T* p, Vec<T> x) {
+// A non-temporal store bypasses the caches: a cache line that is written as a whole need not be read first. Other
+// threads may rely on these stores only after `nontemporal_fence`.
+template <class T> inline void store_nontemporal(T* p, Vec<T> x) {
 #if defined(__clang__)
     __builtin_nontemporal_store(x, reinterpret_cast<Vec<T>*>(p));
 #elif defined(__AVX512F__)
@@ -56,9 +61,9 @@ template <class T> inline void stream(T* p, Vec<T> x) {
     store(p, x);
 #endif
 }
-inline void streamed() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+inline void nontemporal_fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
-template <class T> inline Vec<T> splat(T x) { return x - Vec<T>{}; }  // x - 0 is x, which x + 0 is not for -0
+template <class T> inline Vec<T> splat(T x) { return x - Vec<T>{}; }  // x - 0 keeps the sign of -0; x + 0 would not
 
 template <class T> inline Mask<T> iota() {
     typename Simd<T>::Int lanes[width<T>];
@@ -68,16 +73,16 @@ template <class T> inline Mask<T> iota() {
     return x;
 }
 
-template <class T> inline Mask<T> first(int64_t count) {  // true in the first `count` lanes
+template <class T> inline Mask<T> lane_mask(int64_t count) {  // true in the first `count` lanes
     return iota<T>() < (Mask<T>{} + (typename Simd<T>::Int)count);
 }
 
-// Numbers as they are stored (S), which may be narrower than what is computed with (T).
+// Memory may hold a narrower type (S) than the kernels compute with (T): bfloat16 and float16 are widened to float32.
 struct bfloat16 {
     uint16_t bits;
 };
 #if defined(__aarch64__)
-using float16 = __fp16;  // which GCC 12 knows there, and _Float16 it does not
+using float16 = __fp16;  // GCC 12 has no _Float16 on this architecture
 #else
 using float16 = _Float16;
 #endif
@@ -88,13 +93,13 @@ template <class T, class S> inline Vec<T> load_as(const S* p) {
     if constexpr (sizeof(S) == sizeof(T)) {
         return load(p);
     } else if constexpr (std::is_same_v<S, bfloat16>) {
-        using Narrow = typename Lanes<uint16_t, W>::V;
-        using Wide = typename Lanes<uint32_t, W>::V;
+        using Narrow = typename VectorOf<uint16_t, W>::V;
+        using Wide = typename VectorOf<uint32_t, W>::V;
         Narrow x;
         __builtin_memcpy(&x, p, sizeof x);
         return (Vec<T>)(__builtin_convertvector(x, Wide) << 16);
     } else {
-        using Narrow = typename Lanes<float16, W>::V;
+        using Narrow = typename VectorOf<float16, W>::V;
         Narrow x;
         __builtin_memcpy(&x, p, sizeof x);
         return __builtin_convertvector(x, Vec<T>);
@@ -106,50 +111,51 @@ template <class T, class S> inline void store_as(S* p, Vec<T> x) {
     if constexpr (sizeof(S) == sizeof(T)) {
         store(p, x);
     } else if constexpr (std::is_same_v<S, bfloat16>) {
-        using Narrow = typename Lanes<uint16_t, W>::V;
-        using Wide = typename Lanes<uint32_t, W>::V;
+        using Narrow = typename VectorOf<uint16_t, W>::V;
+        using Wide = typename VectorOf<uint32_t, W>::V;
         Wide bits = (Wide)x;
-        bits = (x != x) ? (Wide{} + 0x7fc00000u) : bits + 0x7fffu + ((bits >> 16) & 1u);  // to nearest, ties to even
+        bits = (x != x) ? (Wide{} + 0x7fc00000u) : bits + 0x7fffu + ((bits >> 16) & 1u);  // round to nearest even
         Narrow y = __builtin_convertvector(bits >> 16, Narrow);
         __builtin_memcpy(p, &y, sizeof y);
     } else {
-        using Narrow = typename Lanes<float16, W>::V;
+        using Narrow = typename VectorOf<float16, W>::V;
         Narrow y = __builtin_convertvector(x, Narrow);
         __builtin_memcpy(p, &y, sizeof y);
     }
 }
-template <class T, class S> inline Vec<T> load_first(const S* p, int64_t count) {  // and zeros
+template <class T, class S> inline Vec<T> load_partial(const S* p, int64_t count) {  // `count` elements, then zeros
     S x[width<T>] = {};
     for (int64_t i = 0; i < count; i++) x[i] = p[i];
     return load_as<T>(x);
 }
-template <class T, class S> inline void store_first(S* p, Vec<T> x, int64_t count) {
+template <class T, class S> inline void store_partial(S* p, Vec<T> x, int64_t count) {
     S lanes[width<T>];
     store_as<T>(lanes, x);
     for (int64_t i = 0; i < count; i++) p[i] = lanes[i];
 }
 
-// The sum of all lanes, in one fixed order: halves, quarters, …
+// The sum of all lanes, always in the same order: the upper half is added to the lower until one lane is left.
 template <class T, int N, int... L>
-inline T sum_halves(typename Lanes<T, N>::V x, std::integer_sequence<int, L...>) {
+inline T sum_halves(typename VectorOf<T, N>::V x, std::integer_sequence<int, L...>) {
     auto half = __builtin_shufflevector(x, x, L...) + __builtin_shufflevector(x, x, (L + N / 2)...);
     if constexpr (N == 2)
         return half[0];
     else
         return sum_halves<T, N / 2>(half, std::make_integer_sequence<int, N / 4>{});
 }
-template <class T> inline T sum(Vec<T> x) {
+template <class T> inline T horizontal_sum(Vec<T> x) {
     return sum_halves<T, width<T>>(x, std::make_integer_sequence<int, width<T> / 2>{});
 }
 
-// eˣ for x ≤ 0, to about one unit in the last place: x = n ln 2 + r, and a series in r. For other x it is anything.
+// eˣ for x ≤ 0, to about one unit in the last place: range reduction x = n ln 2 + r, a polynomial in r, and n added to
+// the exponent. Undefined for x > 0.
 inline Vec<float> exp_negative(Vec<float> x) {
-    const float magic = 12582912.f;  // 1.5 · 2²³: adding it leaves the nearest whole number in the low bits
+    const float magic = 12582912.f;  // 1.5 · 2²³: adding it rounds to an integer, left in the low bits
     Vec<float> t = x * 1.44269504088896341f + magic;
     Vec<float> n = t - magic;
     Vec<float> r = x - n * 0.693359375f;
     r = r + n * 2.12194440e-4f;
-    // 1 + r + …, the rest fitted to the least relative error (3e-9) on |r| ≤ ln 2 / 2
+    // Minimax polynomial with leading terms 1 + r; its relative error is 3e-9 on |r| ≤ ln 2 / 2.
     Vec<float> p = splat(1.381443115e-3f);
     p = p * r + 8.368796669e-3f;
     p = p * r + 4.166839644e-2f;
@@ -166,6 +172,7 @@ inline Vec<double> exp_negative(Vec<double> x) {
     Vec<double> n = t - magic;
     Vec<double> r = x - n * 6.93147180369123816490e-1;
     r = r - n * 1.90821492927058770002e-10;
+    // Taylor polynomial; its remainder is below the rounding error on |r| ≤ ln 2 / 2.
     const double inverse_factorials[] = {1. / 6227020800, 1. / 479001600, 1. / 39916800, 1. / 3628800, 1. / 362880,
                                          1. / 40320,      1. / 5040,      1. / 720,      1. / 120,     1. / 24,
                                          1. / 6,          0.5,            1.,            1.};
@@ -175,11 +182,12 @@ inline Vec<double> exp_negative(Vec<double> x) {
     return x < -708. ? Vec<double>{} : (Vec<double>)bits;
 }
 
-template <class T> inline Vec<T> elu_plus_one(Vec<T> x) {  // nan is not ≤ 0, and nan + 1 is nan
+template <class T> inline Vec<T> elu_plus_one(Vec<T> x) {  // NaN fails the comparison, and stays NaN
     return x <= T(0) ? exp_negative(x) : x + T(1);
 }
 
-// a W × W block on its diagonal, by swapping halves, quarters, …
+// Transposes a W × W block held in W registers: swap off-diagonal blocks of W/2, then W/4, …, 1 rows. `from_low` and
+// `from_high` are the indices of the shuffles of two rows a and b, whose lanes are numbered 0 … W - 1 and W … 2W - 1.
 template <int S, int W> constexpr int from_low(int lane) { return (lane & S) ? W + lane - S : lane; }
 template <int S, int W> constexpr int from_high(int lane) { return (lane & S) ? W + lane : lane + S; }
 
@@ -193,9 +201,9 @@ template <class T, int S, int... L> inline void swap_blocks(Vec<T>* rows, std::i
         rows[i + S] = __builtin_shufflevector(a, b, from_high<S, W>(L)...);
     }
 }
-template <class T, int S = width<T> / 2> inline void transpose(Vec<T>* rows) {
+template <class T, int S = width<T> / 2> inline void transpose_registers(Vec<T>* rows) {
     swap_blocks<T, S>(rows, std::make_integer_sequence<int, width<T>>{});
-    if constexpr (S > 1) transpose<T, S / 2>(rows);
+    if constexpr (S > 1) transpose_registers<T, S / 2>(rows);
 }
 
 }  // namespace

@@ -1,63 +1,68 @@
-// All tasks of a token in one go. Threads take parts of the task at hand, as many threads as there are; the next task
-// begins when every part is done. A thread that sleeps or comes late holds up nobody but the part it has.
+// The thread team that decodes a token: one parallel region runs all tasks, with a spinning barrier after each task.
+//
+// A task is divided into parts, which threads claim from a shared counter (dynamic scheduling). The next task begins
+// when all parts are finished, not when all threads have arrived: a suspended thread delays only the part it has.
 #pragma once
 #include <atomic>
 #include <sched.h>
 #include "parallel.h"
-#include "product.h"
-#include "recall.h"
+#include "linear.h"
+#include "kv_cache.h"
 #include "step.h"
 
 namespace {
 
-struct alignas(64) Progress {
-    std::atomic<int64_t> taken{0};
-    alignas(64) std::atomic<int64_t> done{0};
+struct alignas(64) Progress {  // parts of one task; each counter on a cache line of its own
+    std::atomic<int64_t> claimed{0};
+    alignas(64) std::atomic<int64_t> finished{0};
 };
 
 template <class T> struct Team {
     const Program& p;
     explicit Team(const Program& p) : p(p) {}
 
-    // several heads or rows at a time: one is a microsecond's work
-    static constexpr int64_t HEADS = 4, ROWS_AT_A_TIME = 4;
+    // One head or row takes about a microsecond, too little for a part of its own.
+    static constexpr int64_t HEADS_PER_PART = 4, ROWS_PER_PART = 4;
 
-    template <class What> const What& of(int64_t i) const { return *static_cast<const What*>(p.tasks[i].what); }
-    static int64_t pieces(int64_t all, int64_t size) { return (all + size - 1) / size; }
+    template <class P> const P& params(int64_t i) const { return *static_cast<const P*>(p.tasks[i].params); }
+    static int64_t ceil_div(int64_t all, int64_t size) { return (all + size - 1) / size; }
     int64_t parts(int64_t i) const {
         switch (p.tasks[i].kind) {
-            case 0: return pieces(of<Product>(i).outer, PANEL);
-            case 1: return pieces(of<Step>(i).b * of<Step>(i).h, HEADS);
-            case 2: return of<Recall>(i).b * of<Recall>(i).h;
-            default: return pieces(of<Connect>(i).rows, ROWS_AT_A_TIME);
+            case TASK_LINEAR: return ceil_div(params<Linear>(i).out_features, PANEL_COLUMNS);
+            case TASK_STEP: return ceil_div(params<Step>(i).b * params<Step>(i).h, HEADS_PER_PART);
+            case TASK_CACHED_ATTENTION: return params<CachedAttention>(i).b * params<CachedAttention>(i).h;
+            default: return ceil_div(params<ResidualNorm>(i).rows, ROWS_PER_PART);
         }
     }
-    void work(int64_t i, int64_t part, int64_t next, T* scratch) const {
+    void run_part(int64_t i, int64_t part, int64_t next, T* scratch) const {
         auto each = [&](int64_t all, int64_t size, auto f) {
-            for (int64_t x = part * size; x < smaller(all, (part + 1) * size); x++) f(x);
+            for (int64_t x = part * size; x < min(all, (part + 1) * size); x++) f(x);
         };
         switch (p.tasks[i].kind) {
-            case 0: return Panel<T>(of<Product>(i), part, next).all();
-            case 1:
-                return each(of<Step>(i).b * of<Step>(i).h, HEADS, [&](int64_t x) { step<T>(of<Step>(i), x, scratch); });
-            case 2: return recall<T>(of<Recall>(i), part, scratch);
-            default: return each(of<Connect>(i).rows, ROWS_AT_A_TIME, [&](int64_t x) { connect<T>(of<Connect>(i), x); });
+            case TASK_LINEAR: return Panel<T>(params<Linear>(i), part, next).run();
+            case TASK_STEP:
+                return each(params<Step>(i).b * params<Step>(i).h, HEADS_PER_PART,
+                            [&](int64_t x) { step<T>(params<Step>(i), x, scratch); });
+            case TASK_CACHED_ATTENTION: return cached_attention<T>(params<CachedAttention>(i), part, scratch);
+            default:
+                return each(params<ResidualNorm>(i).rows, ROWS_PER_PART,
+                            [&](int64_t x) { residual_norm<T>(params<ResidualNorm>(i), x); });
         }
     }
-    int64_t scratch() const {  // in numbers
+    int64_t scratch_size() const {  // elements of T that a thread needs
         int64_t most = 0;
         for (int64_t i = 0; i < p.count; i++) {
-            int64_t wanted = p.tasks[i].kind == 1   ? 2 * (of<Step>(i).d + width<T>)
-                             : p.tasks[i].kind == 2 ? *of<Recall>(i).count + 1
-                                                    : 0;
+            int64_t wanted = p.tasks[i].kind == TASK_STEP               ? 2 * (params<Step>(i).d + width<T>)
+                             : p.tasks[i].kind == TASK_CACHED_ATTENTION ? *params<CachedAttention>(i).length + 1
+                                                                        : 0;
             most = wanted > most ? wanted : most;
         }
         return most;
     }
 
-    static void wait(const std::atomic<int64_t>& done, int64_t all) {
-        for (int64_t turns = 0; done.load(std::memory_order_acquire) < all; turns++)
-            if (turns > 4096)
+    static void spin_until(const std::atomic<int64_t>& finished, int64_t all) {
+        for (int64_t spins = 0; finished.load(std::memory_order_acquire) < all; spins++)
+            if (spins > 4096)
                 sched_yield();
             else
 #if defined(__x86_64__)
@@ -66,15 +71,15 @@ template <class T> struct Team {
                 std::atomic_signal_fence(std::memory_order_seq_cst);
 #endif
     }
-    void member(Progress* progress, T* scratch) const {
+    void run(Progress* progress, T* scratch) const {  // called by every thread of the team
         for (int64_t i = 0; i < p.count; i++) {
             int64_t all = parts(i), mine = 0;
-            for (int64_t x = progress[i].taken++, next; x < all; x = next, mine++) {
-                next = progress[i].taken++;
-                work(i, x, next < all ? next : x, scratch);
+            for (int64_t x = progress[i].claimed++, next; x < all; x = next, mine++) {
+                next = progress[i].claimed++;
+                run_part(i, x, next < all ? next : x, scratch);
             }
-            progress[i].done.fetch_add(mine, std::memory_order_acq_rel);
-            wait(progress[i].done, all);
+            progress[i].finished.fetch_add(mine, std::memory_order_acq_rel);
+            spin_until(progress[i].finished, all);
         }
     }
 };

@@ -1,17 +1,15 @@
-// C += A B on tiles of eight rows: the one multiplication that everything here is made of.
+// Tiles of eight rows and one or two vectors of columns, held in registers: load, store, multiply, reduce.
 #pragma once
 #include "simd.h"
 
 namespace {
 
-#define INLINE __attribute__((always_inline))  // of a lambda
+constexpr int TILE_ROWS = 8;  // a multiple of REGISTER_ROWS
 
-constexpr int ROWS = 8;
-
-// acc[r][j] += Σ_p A(r, p) B[p][j]; A is stored by rows, or by columns (`Turned`). B is read along its rows.
-template <class T, int R, int N, bool Turned>
-inline __attribute__((always_inline)) void multiply_rows(Vec<T> (*acc)[N], const T* __restrict A, int64_t lda,
-                                                         const T* __restrict B, int64_t ldb, int64_t depth) {
+// Micro-kernel of R rows and N vectors: acc += A B. A is row-major, or column-major if `TransposedA`; B is row-major.
+template <class T, int R, int N, bool TransposedA>
+FORCE_INLINE void multiply_rows(Vec<T> (*acc)[N], const T* __restrict A, int64_t lda, const T* __restrict B,
+                                int64_t ldb, int64_t depth) {
     Vec<T> c[R][N];
 #pragma GCC unroll 8
     for (int r = 0; r < R; r++)
@@ -24,7 +22,7 @@ inline __attribute__((always_inline)) void multiply_rows(Vec<T> (*acc)[N], const
         for (int j = 0; j < N; j++) b[j] = load(B + p * ldb + j * width<T>);
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++) {
-            Vec<T> a = splat(Turned ? A[p * lda + r] : A[r * lda + p]);
+            Vec<T> a = splat(TransposedA ? A[p * lda + r] : A[r * lda + p]);
 #pragma GCC unroll 4
             for (int j = 0; j < N; j++) c[r][j] += a * b[j];
         }
@@ -35,44 +33,45 @@ inline __attribute__((always_inline)) void multiply_rows(Vec<T> (*acc)[N], const
         for (int j = 0; j < N; j++) acc[r][j] = c[r][j];
 }
 
-template <class T, int N, bool Turned = false>
-inline __attribute__((always_inline)) void multiply(Vec<T> (*acc)[N], const T* A, int64_t lda, const T* B, int64_t ldb, int64_t depth) {
+template <class T, int N, bool TransposedA = false>
+FORCE_INLINE void multiply(Vec<T> (*acc)[N], const T* A, int64_t lda, const T* B, int64_t ldb, int64_t depth) {
 #pragma GCC unroll 8
-    for (int r = 0; r < ROWS; r += TILE_ROWS)
-        multiply_rows<T, TILE_ROWS, N, Turned>(acc + r, Turned ? A + r : A + r * lda, lda, B, ldb, depth);
+    for (int r = 0; r < TILE_ROWS; r += REGISTER_ROWS)
+        multiply_rows<T, REGISTER_ROWS, N, TransposedA>(acc + r, TransposedA ? A + r : A + r * lda, lda, B, ldb, depth);
 }
 
-// f(acc, column, N) for tiles of two vectors, and of one at the end
-template <class T, class F> inline __attribute__((always_inline)) void across(int64_t begin, int64_t end, F f) {
+// f(acc, column) for each tile of columns begin … end, with acc zero: tiles are two vectors wide, the last may be one.
+template <class T, class F> FORCE_INLINE void for_each_tile(int64_t begin, int64_t end, F f) {
     int64_t x = begin;
     for (; x + 2 * width<T> <= end; x += 2 * width<T>) {
-        Vec<T> acc[ROWS][2] = {};
+        Vec<T> acc[TILE_ROWS][2] = {};
         f(acc, x);
     }
     for (; x < end; x += width<T>) {
-        Vec<T> acc[ROWS][1] = {};
+        Vec<T> acc[TILE_ROWS][1] = {};
         f(acc, x);
     }
 }
 
-// f(r, j) for each vector of a tile, written out, so that the tile stays in registers
-template <int N, class F> inline __attribute__((always_inline)) void each(F f) {
+// f(row, j) for each vector of a tile, fully unrolled, so that the tile stays in registers.
+template <int N, class F> FORCE_INLINE void for_each_in_tile(F f) {
 #pragma GCC unroll 8
-    for (int r = 0; r < ROWS; r++)
+    for (int r = 0; r < TILE_ROWS; r++)
 #pragma GCC unroll 4
         for (int j = 0; j < N; j++) f(r, j);
 }
 
-template <class T, int N> inline __attribute__((always_inline)) void load_tile(Vec<T> (&acc)[ROWS][N], const T* C, int64_t ldc) {
-    each<N>([&](int r, int j) INLINE { acc[r][j] = load(C + r * ldc + j * width<T>); });
+template <class T, int N> FORCE_INLINE void load_tile(Vec<T> (&acc)[TILE_ROWS][N], const T* C, int64_t ldc) {
+    for_each_in_tile<N>([&](int r, int j) INLINE { acc[r][j] = load(C + r * ldc + j * width<T>); });
 }
-template <class T, int N> inline __attribute__((always_inline)) void store_tile(const Vec<T> (&acc)[ROWS][N], T* C, int64_t ldc) {
-    each<N>([&](int r, int j) INLINE { store(C + r * ldc + j * width<T>, acc[r][j]); });
+template <class T, int N> FORCE_INLINE void store_tile(const Vec<T> (&acc)[TILE_ROWS][N], T* C, int64_t ldc) {
+    for_each_in_tile<N>([&](int r, int j) INLINE { store(C + r * ldc + j * width<T>, acc[r][j]); });
 }
 
-// The sums of eight vectors, each in the order of `sum`: two vectors become one with half as many terms a sum, …
+// Horizontal sums of TILE_ROWS vectors at once, each in the order of `horizontal_sum`. Each round adds halves and
+// merges pairs of vectors, until one vector is left; from then on it adds halves of that one.
 template <class T, int S, int... L>
-inline __attribute__((always_inline)) void halve(Vec<T>* x, int count, std::integer_sequence<int, L...> lanes) {
+FORCE_INLINE void reduce_pairs(Vec<T>* x, int count, std::integer_sequence<int, L...> lanes) {
     constexpr int W = width<T>;
     if (count > 1) {
         count /= 2;
@@ -82,30 +81,30 @@ inline __attribute__((always_inline)) void halve(Vec<T>* x, int count, std::inte
                    __builtin_shufflevector(x[i], x[i + count], from_high<S, W>(L)...);
     } else
         x[0] += __builtin_shufflevector(x[0], x[0], (L ^ S)...);
-    if constexpr (S > 1) halve<T, S / 2>(x, count, lanes);
+    if constexpr (S > 1) reduce_pairs<T, S / 2>(x, count, lanes);
 }
-template <class T> inline __attribute__((always_inline)) void sum_rows(T (&sums)[ROWS], const Vec<T> (&rows)[ROWS]) {
-    constexpr int W = width<T>, GROUP = W < ROWS ? W : ROWS;
+template <class T> FORCE_INLINE void sum_rows(T (&sums)[TILE_ROWS], const Vec<T> (&rows)[TILE_ROWS]) {
+    constexpr int W = width<T>, GROUP = W < TILE_ROWS ? W : TILE_ROWS;
 #pragma GCC unroll 8
-    for (int g = 0; g < ROWS; g += GROUP) {
+    for (int g = 0; g < TILE_ROWS; g += GROUP) {
         Vec<T> x[GROUP];
         T lanes[W];
         for (int r = 0; r < GROUP; r++) x[r] = rows[g + r];
-        halve<T, W / 2>(x, GROUP, std::make_integer_sequence<int, W>{});
+        reduce_pairs<T, W / 2>(x, GROUP, std::make_integer_sequence<int, W>{});
         store(lanes, x[0]);
         for (int r = 0; r < GROUP; r++) sums[g + r] = lanes[r * (W / GROUP)];
     }
 }
 
-// C (rows × columns) += A B, rows a multiple of eight, columns of the vector width
-template <class T, bool Turned>
+// C (rows × columns) += A B; rows is a multiple of TILE_ROWS, columns of the vector width.
+template <class T, bool TransposedA>
 inline void accumulate(T* C, int64_t ldc, int64_t rows, int64_t columns, const T* A, int64_t lda, const T* B,
                        int64_t ldb, int64_t depth) {
-    for (int64_t r = 0; r < rows; r += ROWS)
-        across<T>(0, columns, [&](auto& acc, int64_t x) INLINE {
+    for (int64_t r = 0; r < rows; r += TILE_ROWS)
+        for_each_tile<T>(0, columns, [&](auto& acc, int64_t x) INLINE {
             load_tile(acc, C + r * ldc + x, ldc);
-            multiply<T, sizeof(acc[0]) / sizeof(Vec<T>), Turned>(acc, Turned ? A + r : A + r * lda, lda, B + x, ldb,
-                                                                 depth);
+            constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
+            multiply<T, N, TransposedA>(acc, TransposedA ? A + r : A + r * lda, lda, B + x, ldb, depth);
             store_tile(acc, C + r * ldc + x, ldc);
         });
 }
