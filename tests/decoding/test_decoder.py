@@ -16,6 +16,7 @@ from momentum_transformer.backend.cpu.build import VARIANTS
 from momentum_transformer.backend.cpu.library import Missing, native
 from momentum_transformer.backend.cpu.native_backend import status
 from momentum_transformer.decoding.decoder import Decoder, can_decode
+from momentum_transformer.layers.block import Norm
 from momentum_transformer.layers.residual import Residual
 from momentum_transformer.layers.situation import Mixer
 from momentum_transformer.models.encoder import EncoderState
@@ -39,10 +40,13 @@ MIXERS: dict[str, Mixer] = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("mixer", MIXERS)
-@pytest.mark.parametrize("width", [24, 42])
-def test_decoding_equals_the_step_of_the_encoder(width: int, mixer: str, rule: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("width", "norm"), [(24, "post"), (42, "post"), (24, "pre")])
+def test_decoding_equals_the_step_of_the_encoder(
+    width: int, norm: Norm, mixer: str, rule: str, dtype: torch.dtype
+) -> None:
     torch.manual_seed(0)
-    encoder = Encoder(3, width, 2, attention=MIXERS[mixer], residual=RULES[rule], activation="gelu").to(dtype).eval()
+    encoder = Encoder(3, width, 2, attention=MIXERS[mixer], residual=RULES[rule], norm=norm, activation="gelu")
+    encoder = encoder.to(dtype).eval()
     _, state = encoder(torch.randn(5, 7, width, dtype=dtype), return_state=True)
     decoder = Decoder(encoder, state, max_new_tokens=6)
     for _ in range(6):
@@ -119,7 +123,6 @@ def test_what_it_cannot_serve_it_says() -> None:
     others = [
         Encoder(1, 16, 2),  # in training
         Encoder(1, 16, 2, attention=MomentumAttention(weighting="terminal")).eval(),
-        Encoder(1, 16, 2, norm="pre").eval(),
         Encoder(1, 16, 2, residual=AdaptiveMomentumResidual(rule="released")).eval(),
         Encoder(1, 16, 2).bfloat16().eval(),
     ]
@@ -151,4 +154,4 @@ def test_states_and_inputs_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="no step is left"):
         full.step(torch.randn(3, 16))
     with pytest.raises(ValueError, match="cannot be decoded in place"):
-        Decoder(Encoder(1, 16, 2, norm="pre").eval(), state)
+        Decoder(Encoder(1, 16, 2).train(), state)

@@ -108,12 +108,13 @@ class TokenProgram:
         velocity: Tensor | None = None,
         first_layer: bool = False,
         previous_update: Tensor | None = None,
-        norm: torch.nn.LayerNorm,
+        norm: torch.nn.LayerNorm | None,
     ) -> None:
         """out = norm(x + γv), v ← βv + update (eq. 4, 15, 18), for x, update, v, out (b, width).
 
         Args:
             update: None for zeros: only the norm.
+            norm: None for none: only the residual.
             velocity: v, shared by the layers; None for a plain residual.
             first_layer: whether v holds nothing yet.
             previous_update: that of the layer before, for adaptive momentum; β is then its upper bound, 1 - δ.
@@ -121,8 +122,9 @@ class TokenProgram:
         if previous_update is not None:
             beta = highest(1 - beta, x.dtype)
         params = ResidualNorm(rows=x.shape[0], width=x.shape[1], first_layer=first_layer)
-        params.beta, params.gamma, params.eps = beta, gamma, norm.eps
-        tensors = (x, update, previous_update, norm.weight, norm.bias, velocity, out)
+        params.beta, params.gamma = beta, gamma
+        weight, bias, params.eps = (None, None, 0.0) if norm is None else (norm.weight, norm.bias, norm.eps)
+        tensors = (x, update, previous_update, weight, bias, velocity, out)
         params.x, params.update, params.previous_update, *_ = map(pointer, tensors)
         *_, params.weight, params.bias, params.velocity, params.out = map(pointer, tensors)
         self._add(params, *tensors)
