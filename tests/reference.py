@@ -40,7 +40,7 @@ def causal(
     return torch.from_numpy(y)
 
 
-def noncausal(
+def bidirectional(
     q: Tensor,
     k: Tensor,
     v: Tensor,

@@ -97,7 +97,7 @@ def momentum_attention(
         eps=eps,
         numbers=numbers,
     )
-    y, after = _attended(call, state, MomentumState, backend)
+    y, after = _serve(call, state, MomentumState, backend)
     if not return_state:
         return y.to(dtype)
     assert after is not None
@@ -143,7 +143,7 @@ def linear_attention(
         chunk_size=chunk_size,
         eps=eps,
     )
-    y, after = _attended(call, state, LinearState, backend)
+    y, after = _serve(call, state, LinearState, backend)
     if not return_state:
         return y
     assert after is not None
@@ -218,7 +218,7 @@ def recurrent_attention(
         eps=eps,
         numbers=numbers,
     )
-    y, after = _attended(call, state, RecurrentState, backend)
+    y, after = _serve(call, state, RecurrentState, backend)
     return (y, after) if return_state else y
 
 
@@ -246,7 +246,7 @@ def _every_head(x: Tensor, v: Tensor) -> Tensor:
     return x if times <= 1 else x.repeat_interleave(times, 1)
 
 
-def _attended(
+def _serve(
     call: Call, state: object, kind: type[Any], backend: BackendName
 ) -> tuple[Tensor, RecurrentState | None]:
     """What is left to check of a call, its result, and the state after it where it was asked for."""

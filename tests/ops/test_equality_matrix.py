@@ -90,12 +90,12 @@ def test_linear_attention_is_momentum_attention_at_beta_zero(form: str, mask: st
 
 @pytest.mark.parametrize("mask", masks())
 @pytest.mark.parametrize("normalize", [True, False])
-def test_noncausal_is_the_papers_equation_with_true_lengths(mask: str, normalize: bool) -> None:
+def test_bidirectional_is_the_papers_equation_with_true_lengths(mask: str, normalize: bool) -> None:
     x = inputs()
     key_mask = masks()[mask]
     options = {"beta": x.beta, "gamma": x.gamma, "causal": False, "key_mask": key_mask}
     y = momentum_attention(x.q, x.k, x.v, normalize=normalize, **options)
-    expected = reference.noncausal(x.q, x.k, x.v, beta=BETA, gamma=GAMMA, mask=key_mask)
+    expected = reference.bidirectional(x.q, x.k, x.v, beta=BETA, gamma=GAMMA, mask=key_mask)
     if not normalize:
         keys = reference.phi(x.k.detach().numpy()) * (1 if key_mask is None else key_mask[:, None, :, None].numpy())
         denominator = torch.from_numpy(reference.phi(x.q.detach().numpy()) @ keys.sum(2)[..., None])
@@ -106,15 +106,15 @@ def test_noncausal_is_the_papers_equation_with_true_lengths(mask: str, normalize
 
 
 @pytest.mark.parametrize("m", [0, 1, 50])
-def test_noncausal_cross_attention_takes_any_number_of_keys(m: int) -> None:
+def test_bidirectional_cross_attention_takes_any_number_of_keys(m: int) -> None:
     x, other = inputs(), inputs(m, seed=3)
     key_mask = torch.rand(2, m) > 0.3
     y = momentum_attention(x.q, other.k, other.v, beta=x.beta, gamma=x.gamma, causal=False, key_mask=key_mask)
-    expected = reference.noncausal(x.q, other.k, other.v, beta=BETA, gamma=GAMMA, mask=key_mask)
+    expected = reference.bidirectional(x.q, other.k, other.v, beta=BETA, gamma=GAMMA, mask=key_mask)
     assert_all_close([y], [expected], ["y"], 1e-12)
 
 
-def test_noncausal_gradients_equal_those_of_the_last_causal_query() -> None:
+def test_bidirectional_gradients_equal_those_of_the_last_causal_query() -> None:
     """Eq. 14 is eq. 13 seen from the end: the last query of a causal sequence sees the same weights."""
     x = inputs()
     options = {"beta": x.beta, "gamma": x.gamma}
