@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks import profile, translation
+from benchmarks import profile, translation, versions
 from benchmarks.generation import measure, subjects, trained, untrained
 
 from momentum_transformer.experiments.pictures import PICTURE_MODELS
@@ -69,3 +69,13 @@ def test_a_profile_is_read_by_parts_and_only_inside_the_library() -> None:
     assert profile.parts(report) == pytest.approx(wanted)
     with pytest.raises(SystemExit, match="no samples"):
         profile.parts("")
+
+
+def test_versions_times_a_checkout_in_a_process_of_its_own() -> None:
+    names = [name for name, _ in versions.cases()]
+    assert len(names) == len(set(names))
+    worker = versions.Worker(Path(__file__).parents[1])
+    try:
+        assert worker.time(len(names) - 1) > 0
+    finally:
+        worker.close()

@@ -246,9 +246,7 @@ def _every_head(x: Tensor, v: Tensor) -> Tensor:
     return x if times <= 1 else x.repeat_interleave(times, 1)
 
 
-def _serve(
-    call: Call, state: object, kind: type[Any], backend: BackendName
-) -> tuple[Tensor, RecurrentState | None]:
+def _serve(call: Call, state: object, kind: type[Any], backend: BackendName) -> tuple[Tensor, RecurrentState | None]:
     """What is left to check of a call, its result, and the state after it where it was asked for."""
     check_options(call.chunk_size, call.eps)
     if call.key_mask is not None or call.query_mask is not None or call.reset is not None:
