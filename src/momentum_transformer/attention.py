@@ -99,7 +99,7 @@ def momentum_attention(
     )
     y, after = _serve(call, state, MomentumState, backend)
     if not return_state:
-        return y.to(dtype)
+        return y if y.dtype == dtype else y.to(dtype)
     assert after is not None
     return y, MomentumState(m=after.m, s=after.s, z=after.z)  # type: ignore[arg-type]  # momentum has all three
 

@@ -56,7 +56,9 @@ class Call(NamedTuple):
     def needs_gradients(self) -> bool:
         if not torch.is_grad_enabled():
             return False
-        tensors = (self.q, self.k, self.v, self.erase, *self.c, *(self.state or ()))
+        if self.q.requires_grad or self.k.requires_grad or self.v.requires_grad:
+            return True
+        tensors = (self.erase, *self.c, *(self.state or ()))
         return any(x is not None and x.requires_grad for x in tensors)
 
     def before(self, k: Tensor, v: Tensor) -> RecurrentState:

@@ -106,7 +106,7 @@ def unknown_to_the_paper(call: Call) -> str | None:
     c = call.c
     alpha, beta, gamma, eta, delta, lookahead = c
     known = alpha is eta is delta is lookahead is call.reset is None and (beta is not None or gamma is None)
-    if known and all(x is None or x.ndim == 1 for x in (beta, gamma)):
+    if known and (beta is None or beta.ndim == 1) and (gamma is None or gamma.ndim == 1):
         return None
     others = {"alpha": c.alpha, "eta": c.eta, "delta": c.delta, "lookahead": c.lookahead, "reset": call.reset}
     given = [name for name, x in others.items() if x is not None]

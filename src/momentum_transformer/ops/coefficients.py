@@ -114,12 +114,12 @@ def member(
     q: Tensor, choices: dict[str, Choice], **values: float | Tensor
 ) -> tuple[Coefficients, tuple[float, ...] | None]:
     """The coefficients of a call with queries q (b, h, n, d), checked; and as a tuple, where all are plain numbers."""
-    if any(isinstance(value, Tensor) for value in values.values()):
-        return _member(q, choices, values), None
     for name, value in values.items():
-        if type(value) is not float or not choices[name].allowed.holds(value):
+        if isinstance(value, Tensor):
+            return _member(q, choices, values), None
+        if type(value) is not float:
             check_number(name, value, choices[name].allowed)
-    numbers = tuple(float(value) for value in values.values())
+    numbers = tuple(map(float, values.values()))
     return memo((*numbers, len(choices), q.device), partial(_member, q, choices, values)), numbers
 
 

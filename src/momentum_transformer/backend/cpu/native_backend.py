@@ -123,7 +123,7 @@ class NativeBidirectional:
         if not eager(call.q, call.k, call.v) or call.needs_gradients():
             return "it has no gradients"
         sequences, tokens = call.q.shape[0] * call.q.shape[1], call.q.shape[2] + call.k.shape[2]
-        if 2 * sequences < torch.get_num_threads() and tokens > SHORT:
+        if tokens > SHORT and 2 * sequences < torch.get_num_threads():
             return "it gives a sequence one thread, and PyTorch more than two"
         if call.q.numel() == 0 or call.v.numel() == 0:
             return "an empty tensor has no rows to point at"
