@@ -445,7 +445,7 @@ def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     }
     tests = [
         "-k",
-        "layout or native_equals_chunked or threads or one_token or state or masks or decoding_equals or exist"
+        "layout or native_equals or threads or one_token or state or masks or decoding_equals or exist"
         " or pytorch_form or options or overlap or nothing_in",
         "-m",
         "not slow",
@@ -453,7 +453,11 @@ def test_sanitizers_find_nothing(tmp_path: Path) -> None:
         "no:xdist",
     ]
     here = Path(__file__)
-    files = [here, here.with_name("test_bidirectional.py"), here.parents[1] / "decoding" / "test_decoder.py"]
+    files = [
+        here,
+        *(here.with_name(f"test_{name}.py") for name in ("bidirectional", "members")),
+        here.parents[1] / "decoding" / "test_decoder.py",
+    ]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-qs", "-p", "no:cacheprovider", *map(str, files), *tests],
         env=watched,

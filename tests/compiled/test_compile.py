@@ -198,7 +198,7 @@ def test_members_unknown_to_native_code_are_compiled_by_chunks(member: str) -> N
         1e-11,
     )
     assert recorder.names == []
-    message = 'backend="native" cannot be used: it knows linear and momentum attention, not alpha'
+    message = 'backend="native" cannot be used: beyond linear and momentum attention it has neither gradients'
     with pytest.raises(torch._dynamo.exc.Unsupported, match=message):  # what Dynamo makes of every error
         compiled(**given, backend="native")
     with pytest.raises(ValueError, match=message):

@@ -49,6 +49,23 @@ class Problem(ctypes.Structure):
     )
 
 
+class Coefficient(ctypes.Structure):
+    """native/problem.h, field by field."""
+
+    _fields_ = tuple(_pointers("heads tokens"))
+
+
+class FamilyProblem(Problem):
+    """native/problem.h: what this adds to a Problem."""
+
+    _fields_ = (
+        *_integers("channels"),
+        ("coefficients", Coefficient * 6),
+        *_views("erase"),
+        *_pointers("reset predictions"),
+    )
+
+
 class Step(ctypes.Structure):
     """native/problem.h, field by field."""
 
@@ -99,7 +116,8 @@ class Program(ctypes.Structure):
     _fields_ = (*_integers("count threads"), *_pointers("tasks"))
 
 
-STRUCTURES = (Problem, Step, ResidualNorm, Linear, CachedAttention, Task, Program)  # as dispatch.cpp lists their sizes
+# as dispatch.cpp lists their sizes
+STRUCTURES = (Problem, FamilyProblem, Step, ResidualNorm, Linear, CachedAttention, Task, Program)
 TASKS = (Linear, Step, CachedAttention, ResidualNorm)  # the kinds of Task, as native/program.h numbers them
 
 
@@ -109,6 +127,7 @@ class Functions(NamedTuple):
     forward: Any
     backward: Any
     bidirectional: Any
+    family_forward: Any
     step: Any
     decode: Any
 

@@ -5,12 +5,13 @@ from typing import Any
 
 import torch
 
+from ...ops.coefficients import Coefficients
 from ...ops.shapes import Tensor
 from ...ops.state import RecurrentState
 from ...ops.tracing import asked_while_tracing, eager, transformed
 from ..call import Call
 from ..pytorch import distance_weights, unknown_to_the_paper
-from . import bidirectional_call, step_operator
+from . import bidirectional_call, recurrent_operator, step_operator
 from .autograd import causal
 from .causal_operator import DTYPES
 from .library import Missing, native
@@ -36,12 +37,12 @@ def _refusal(call: Call) -> str | None:
         return "an empty tensor has no rows to point at"
     if transformed():
         return "it knows neither forward-mode derivatives nor the transforms of torch.func"
-    return unknown_to_the_paper(call) or status()
+    return status()
 
 
 @dataclass(frozen=True)
 class Native:
-    """Causal linear and momentum attention, token by token in compiled code."""
+    """Every causal member, token by token in compiled code; linear and momentum attention by kernels of their own."""
 
     name: str = "native"
 
@@ -50,6 +51,8 @@ class Native:
             return "it needs causal order"
         if call.query_mask is not call.key_mask:
             return "it takes queries and keys for the same tokens, and query_mask differs from key_mask"
+        if unknown_to_the_paper(call) and (call.needs_gradients() or not eager(call.q, call.k, call.v)):
+            return "beyond linear and momentum attention it has neither gradients nor operators to trace"
         return _refusal(call)
 
     def run(self, call: Call) -> tuple[Tensor, RecurrentState | None]:
@@ -59,9 +62,12 @@ class Native:
             x = call.features()
         elif call.state is not None and call.wide != dtype:
             x = call._replace(q=call.q.to(call.wide), k=call.k.to(call.wide), v=call.v.to(call.wide))
+        if unknown_to_the_paper(call):
+            y, after = _member(x)
+            return y.to(dtype), after
         if x.q.shape[2] == 1 and x.key_mask is None and x.return_state and not x.needs_gradients():
-            y, after = _one_token(x)
-            return y.to(dtype), after if call.keeps_z else after._replace(z=None)
+            y, one_after = _one_token(x)
+            return y.to(dtype), one_after if call.keeps_z else one_after._replace(z=None)
         y, all_after = _all_tokens(x)
         if all_after is None or call.keeps_z:
             return y.to(dtype), all_after
@@ -71,18 +77,50 @@ class Native:
 NATIVE = Native()
 
 
+def _planes_and_z(x: Call) -> tuple[Tensor | None, Tensor | None]:
+    """The state before the first token, as the kernels read it."""
+    if x.state is None:
+        return None, None
+    s, m, z = x.state
+    s = s[..., None, :, :] if m is None else torch.stack([s, m], -3)
+    return s, s.new_zeros(*s.shape[:2], s.shape[-2]) if z is None else z
+
+
+def _tokens_that_exist(mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """Their positions, in order and before all others, and how many there are."""
+    if mask is None:
+        return None, None
+    return torch.argsort(~mask, dim=-1, stable=True).int().contiguous(), mask.sum(-1, dtype=torch.int32)
+
+
+def _member(x: Call) -> tuple[Tensor, RecurrentState | None]:
+    """Any member of the family."""
+    s, z = _planes_and_z(x)
+    c = Coefficients(*(a if a is None or a.ndim == 1 else a.to(x.wide) for a in x.c))
+    y, s_after, z_after = recurrent_operator.forward(
+        x.q,
+        x.k,
+        x.v,
+        None if x.erase is None else x.erase.to(x.q.dtype),
+        c,
+        s,
+        z,
+        (x.reset, *_tokens_that_exist(x.key_mask)),
+        elu=x.elu,
+        normalize=x.normalize,
+        eps=x.eps,
+        return_state=x.return_state,
+    )
+    if s_after is None:
+        return y, None
+    m = None if x.c.beta is None else s_after[..., 1, :, :]
+    return y, RecurrentState(s_after[..., 0, :, :], m, z_after if x.keeps_z else None)
+
+
 def _all_tokens(x: Call) -> tuple[Tensor, RecurrentState | None]:
-    s = z = token_index = token_count = None
-    if x.state is not None:
-        s, m, z = x.state
-        s = s[..., None, :, :] if m is None else torch.stack([s, m], -3)
-        z = s.new_zeros(*s.shape[:2], s.shape[-2]) if z is None else z
-    if x.key_mask is not None:
-        token_index = torch.argsort(~x.key_mask, dim=-1, stable=True).int().contiguous()
-        token_count = x.key_mask.sum(-1, dtype=torch.int32)
     y, s_after, z_after = causal(
-        (x.q, x.k, x.v, s, z, *_beta_and_gamma(x)),
-        (token_index, token_count, x.elu, x.normalize, x.eps, x.return_state),
+        (x.q, x.k, x.v, *_planes_and_z(x), *_beta_and_gamma(x)),
+        (*_tokens_that_exist(x.key_mask), x.elu, x.normalize, x.eps, x.return_state),
         needs_gradients=x.needs_gradients(),
     )
     if not x.return_state:
@@ -127,7 +165,7 @@ class NativeBidirectional:
             return "it gives a sequence one thread, and PyTorch more than two"
         if call.q.numel() == 0 or call.v.numel() == 0:
             return "an empty tensor has no rows to point at"
-        return _refusal(call)
+        return unknown_to_the_paper(call) or _refusal(call)
 
     def run(self, call: Call) -> tuple[Tensor, RecurrentState | None]:
         return bidirectional_call.forward(

@@ -4,6 +4,7 @@
 #include <new>
 #include "backward.h"
 #include "coefficient_gradients.h"
+#include "family_forward.h"
 #include "parallel.h"
 #include "step.h"
 #include "team.h"
@@ -30,7 +31,7 @@ thread_local Scratch scratch;
 template <class Kernel> struct ThreadKernel {  // a kernel on the scratch memory of this thread; null if memory ran out
     Arena arena;
     Kernel* kernel = nullptr;
-    explicit ThreadKernel(const Problem& p) {
+    template <class P> explicit ThreadKernel(const P& p) {
         Kernel measure(p, arena);  // only counts how much memory a kernel takes
         arena.base = scratch.reserve(round_up(arena.used, 64));
         arena.used = 0;
@@ -41,7 +42,7 @@ template <class Kernel> struct ThreadKernel {  // a kernel on the scratch memory
 
 // work(kernel, task) for independent tasks, scheduled dynamically. Where there are many, a thread claims several
 // consecutive ones at a time (grain): what a task prefetches beyond its end is then what the thread needs next.
-template <class Kernel, class F> bool parallel_for(const Problem& p, int64_t tasks, F work) {
+template <class Kernel, class P, class F> bool parallel_for(const P& p, int64_t tasks, F work) {
     const int64_t grain = min<int64_t>(8, 1 + tasks / (16 * p.threads));
     std::atomic<int64_t> next{0};
     std::atomic<bool> failed{false};
@@ -91,6 +92,16 @@ template <class T> bool backward(const Problem& p) {
     return done;
 }
 
+template <class T> bool family_forward(const FamilyProblem& p) {
+    using K = FamilyForward<T>;
+    // columns of the state do not see each other: threads may share a sequence without changing a bit
+    int64_t all = p.b * p.h, tiles = ColumnTile<T>::count(p.e), parts = all < p.threads ? tiles : 1;
+    return parallel_for<K>(p, all * parts, [=](K& k, int64_t i) {
+        int64_t part = i % parts;
+        k.run(i / parts, part, parts == 1 ? tiles : part + 1);
+    });
+}
+
 template <class T> bool decode(const Program& p) {
     Team<T> team(p);
     std::unique_ptr<Progress[]> progress(new (std::nothrow) Progress[p.count]);
@@ -113,6 +124,7 @@ template <class T> bool decode(const Program& p) {
 extern "C" int ENTRY(forward)(const Problem* p) { return !forward<REAL>(*p); }
 extern "C" int ENTRY(bidirectional)(const Problem* p) { return !bidirectional<REAL>(*p); }
 extern "C" int ENTRY(backward)(const Problem* p) { return !backward<REAL>(*p); }
+extern "C" int ENTRY(family_forward)(const FamilyProblem* p) { return !family_forward<REAL>(*p); }
 extern "C" int ENTRY(decode)(const Program* p) { return !decode<REAL>(*p); }
 extern "C" int ENTRY(step)(const Step* p) {
     std::atomic<int64_t> next{0};

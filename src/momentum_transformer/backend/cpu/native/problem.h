@@ -53,6 +53,22 @@ struct Problem {  // one call of attention: causal forward, causal backward, or 
     const void* distance_weights;  // (coefficient_heads, key_count + 1) weight of the r-th key from the end, or null
 };
 
+// The coefficients of the family, in the order of Coefficients in ops/coefficients.py.
+enum CoefficientName { ALPHA, BETA, GAMMA, ETA, DELTA, LOOKAHEAD, COEFFICIENTS };
+
+struct Coefficient {      // the same at all tokens, or one a token; neither: neutral
+    const double* heads;  // (coefficient_heads,), or null
+    const void* tokens;   // (b, h, n), or for each channel of alpha (b, h, n, d); or null
+};
+
+struct FamilyProblem : Problem {  // one call of a member of the family; β and γ are among its coefficients
+    int64_t channels;             // whether alpha has one number for each channel
+    Coefficient coefficients[COEFFICIENTS];
+    TensorView erase;         // p (b, h, n, d), or no data: the features of k
+    const uint8_t* reset;     // (b, n) 1 where a document begins, or null
+    void* predictions;        // (b, h, n, e) what the state predicted at each token that is not masked; or null
+};
+
 struct Step {  // one token of causal attention: q, k (b, h, d), v, y (b, h, e); m, s (b, h, d, e), z (b, h, d)
     int64_t b, h, d, e, planes, coefficient_heads, elu, normalize, threads;
     double eps;

@@ -1,0 +1,198 @@
+// Any member of the family, forward pass: pack a block of tokens, run it through each tile of columns, divide.
+#pragma once
+#include "family_scan.h"
+
+namespace {
+
+template <class T> struct FamilySizes {
+    int64_t d, e, dp;        // dp: width of packed rows of q, k, p and α
+    int64_t planes, plane;   // of the state, in tiles
+    explicit FamilySizes(const FamilyProblem& p)
+        : d(p.d), e(p.e), dp(Sizes<T>(p).dp),
+          planes(p.coefficients[BETA].heads || p.coefficients[BETA].tokens ? 2 : 1),
+          plane(ColumnTile<T>::plane(p.d, p.e)) {}
+    int64_t matrices() const { return planes * d * e; }           // elements of s and m in a tensor
+    int64_t unpadded_state() const { return matrices() + d; }
+};
+
+// Whether a document begins at each token that exists, or at a masked one since the last; after the last one, whether
+// one begins behind it.
+template <class T> inline void fill_resets(uint8_t* reset, const FamilyProblem& p, const Sequence<T>& x) {
+    int64_t seen = 0;
+    for (int64_t t = 0; t <= x.count; t++) {
+        int64_t last = t == x.count ? p.n - 1 : x.q.index ? x.q.index[t] : t;
+        reset[t] = 0;
+        for (; p.reset && seen <= last; seen++) reset[t] |= p.reset[x.b * p.n + seen];
+    }
+}
+
+template <class T> struct PackedBlock {  // a block of tokens, packed: features, values, coefficients
+    const FamilyProblem& p;
+    FamilySizes<T> size;
+    T *Q, *K, *P, *A, *V;
+    BlockCoefficients<T> c;
+
+    PackedBlock(const FamilyProblem& p, Arena& arena)
+        : p(p), size(p), Q(arena.take<T>(BLOCK * size.dp)), K(arena.take<T>((BLOCK + 1) * size.dp)),
+          P(p.erase.data ? arena.take<T>((BLOCK + 1) * size.dp) : K),
+          A(p.channels ? arena.take<T>(BLOCK * size.dp) : nullptr), V(arena.take<T>(BLOCK * ColumnTile<T>::COLUMNS)),
+          c(p) {}
+
+    void fill(const Sequence<T>& x, int64_t begin, int64_t count) {
+        int64_t dp = size.dp, more = min(count + 1, x.count - begin);  // the token after the block, if there is one
+        pack_features(Q, dp, x.q, begin, count, count, size.d, p.elu);
+        pack_features(K, dp, x.k, begin, more, count + 1, size.d, p.elu);
+        if (p.erase.data) pack<T, false>(P, dp, RowView<T>(p.erase, p, x.b, x.h), begin, more, count + 1, size.d);
+        if (p.channels) {
+            TensorView alpha{const_cast<void*>(p.coefficients[ALPHA].tokens), p.h * p.n * p.d, p.n * p.d, p.d};
+            RowView<T> rows(alpha, p, x.b, x.h);
+            rows.data = static_cast<char*>(alpha.data) + x.index() * p.n * p.d * sizeof(T);
+            rows.stride = p.d * sizeof(T);
+            rows.storage = FULL_WIDTH;  // whatever q is
+            pack<T, false>(A, dp, rows, begin, count, count, size.d);
+        }
+        c.set_tokens(p, x, begin, more);
+    }
+    void fill_values(const Sequence<T>& x, int64_t begin, int64_t count, const ColumnTile<T>& tile) {
+        RowView<T> rows = x.v;
+        rows.data += tile.first * (rows.storage == FULL_WIDTH ? (int64_t)sizeof(T) : 2);
+        pack<T, false>(V, tile.ld, rows, begin, count, count, tile.columns);
+    }
+    FamilyBlock<T> block(int64_t count, const uint8_t* reset) const {
+        return {count, size.dp, Q, K, P, A, V, nullptr, nullptr, reset, c};
+    }
+};
+
+// What the state s (+ ρm) of a tile predicts for `erase`, before the first token.
+template <class T>
+inline void predict(T* prediction, const ColumnTile<T>& tile, const T* s, const T* m, T rho, const T* erase) {
+    for (int64_t j = 0; j < tile.ld; j += width<T>) {
+        Vec<T> sum{};
+        for (int64_t i = 0; i < tile.rows; i++) {
+            Vec<T> state = load(s + i * tile.ld + j);
+            if (m) state += rho * load(m + i * tile.ld + j);
+            sum += erase[i] * state;
+        }
+        store(prediction + j, sum);
+    }
+}
+
+template <class T> struct FamilyForward {
+    const FamilyProblem& p;
+    FamilySizes<T> size;
+    PackedBlock<T> packed;
+    T *Y, *kept;        // of one tile: numerators, predictions
+    T* plane[2];
+    T *prediction;      // of the token at hand
+    T *z, *z_local;     // before the segment, and what it has added
+    uint8_t* reset;
+
+    FamilyForward(const FamilyProblem& p, Arena& arena)
+        : p(p), size(p), packed(p, arena), Y(arena.take<T>(BLOCK * ColumnTile<T>::COLUMNS)),
+          kept(arena.take<T>(BLOCK * ColumnTile<T>::COLUMNS)),
+          plane{arena.take<T>(size.plane), size.planes == 2 ? arena.take<T>(size.plane) : nullptr},
+          prediction(arena.take<T>(ColumnTile<T>::count(p.e) * ColumnTile<T>::COLUMNS)), z(arena.take<T>(size.dp)),
+          z_local(arena.take<T>(size.dp)), reset(arena.take<uint8_t>(p.n + 1)) {}
+
+    void read_tile(const ColumnTile<T>& tile, const T* matrices) {
+        for (int l = 0; l < size.planes; l++)
+            tile.read(tile.in(plane[l]), matrices ? matrices + l * size.d * size.e : nullptr, size.d, size.e);
+    }
+    void write_tile(const ColumnTile<T>& tile, T* matrices) {
+        for (int l = 0; l < size.planes; l++)
+            tile.write(matrices + l * size.d * size.e, tile.in(plane[l]), size.d, size.e);
+    }
+
+    // The reciprocal denominators of a block.
+    void divide(T* factor, const Sequence<T>& x, int64_t begin, int64_t count, bool writes) {
+        constexpr int W = width<T>;
+        for (int64_t t = 0; t < count; t++) {
+            if (reset[begin + t]) {
+                memset(z, 0, size.dp * sizeof(T));
+                memset(z_local, 0, size.dp * sizeof(T));
+            }
+            Vec<T> product{};
+            for (int64_t at = 0; at < size.dp; at += W) {
+                Vec<T> local = load(z_local + at) + load(packed.K + t * size.dp + at);
+                store(z_local + at, local);
+                product += load(packed.Q + t * size.dp + at) * (load(z + at) + local);
+            }
+            T denominator = horizontal_sum<T>(product);
+            factor[t] = T(1) / (denominator + T(p.eps));
+            if (writes && p.denominator) static_cast<T*>(p.denominator)[x.index() * p.n + begin + t] = denominator;
+        }
+    }
+
+    void block(const Sequence<T>& x, int64_t begin, int64_t count, int64_t first_tile, int64_t last_tile) {
+        packed.fill(x, begin, count);
+        T factor[BLOCK];
+        if (p.normalize) divide(factor, x, begin, count, first_tile == 0);
+        RowView<T> y(p.y, p, x.b, x.h);
+        for (int64_t index = first_tile; index < last_tile; index++) {
+            ColumnTile<T> tile(index, size.d, size.e);
+            packed.fill_values(x, begin, count, tile);
+            T *s = tile.in(plane[0]), *m = size.planes == 2 ? tile.in(plane[1]) : nullptr;
+            if (begin == 0 && packed.c.erase != ERASE_NOTHING)
+                predict(prediction + tile.first, tile, s, m, packed.c.at[LOOKAHEAD][0], packed.P);
+            FamilyBlock<T> tokens = packed.block(count, reset + begin);
+            tokens.y = Y;
+            tokens.predictions = p.predictions ? kept : nullptr;
+            scan_tile_of_columns(tile, s, m, prediction + tile.first, tokens);
+            for (int64_t t = 0; t < count; t++)
+                for (int64_t at = 0; at < tile.columns; at += width<T>) {
+                    Vec<T> value = load(Y + t * tile.ld + at);
+                    if (p.normalize) value *= factor[t];
+                    int64_t column = tile.first + at, left = tile.columns - at;
+                    if (y.storage == FULL_WIDTH)
+                        write_stored<T>(y.template row<T>(begin + t) + column, value, left);
+                    else
+                        write_narrow<T>(y, begin + t, column, value, left);
+                }
+            for (int64_t t = 0; p.predictions && t < count; t++)
+                memcpy(static_cast<T*>(p.predictions) + (x.index() * p.n + begin + t) * size.e + tile.first,
+                       kept + t * tile.ld, tile.columns * sizeof(T));
+        }
+    }
+
+    // All tokens of one sequence, for some tiles of columns. Who has the first of them also writes z.
+    void run(int64_t sequence, int64_t first_tile, int64_t last_tile) {
+        Sequence<T> x(p, sequence);
+        packed.c.set_head(p, x.h);
+        fill_resets(reset, p, x);
+        const T *s = static_cast<const T*>(p.s), *z_before = static_cast<const T*>(p.z);
+        for (int64_t i = first_tile; i < last_tile; i++)
+            read_tile(ColumnTile<T>(i, size.d, size.e), s ? s + x.index() * size.matrices() : nullptr);
+        memset(z, 0, size.dp * sizeof(T));
+        memset(z_local, 0, size.dp * sizeof(T));
+        if (z_before) memcpy(z, z_before + x.index() * size.d, size.d * sizeof(T));
+        for (int64_t begin = 0; begin < x.count; begin += p.segment) {
+            add_to_z();
+            if (p.prefix) save(static_cast<T*>(p.prefix) +
+                                   (x.index() * segments(p) + begin / p.segment) * size.unpadded_state(),
+                               first_tile, last_tile);
+            int64_t end = min(begin + p.segment, x.count);
+            for (int64_t at = begin; at < end; at += BLOCK)
+                block(x, at, min(BLOCK, end - at), first_tile, last_tile);
+        }
+        add_to_z();
+        if (!p.s_after) return;
+        bool forgotten = reset[x.count];
+        if (forgotten) {
+            for (int l = 0; l < size.planes; l++) memset(plane[l], 0, size.plane * sizeof(T));
+            memset(z, 0, size.dp * sizeof(T));
+        }
+        for (int64_t i = first_tile; i < last_tile; i++)
+            write_tile(ColumnTile<T>(i, size.d, size.e), static_cast<T*>(p.s_after) + x.index() * size.matrices());
+        if (first_tile == 0) memcpy(static_cast<T*>(p.z_after) + x.index() * size.d, z, size.d * sizeof(T));
+    }
+    void add_to_z() {  // segment by segment, which rounds less in long sequences
+        for (int64_t at = 0; at < size.dp; at += width<T>) store(z + at, load(z + at) + load(z_local + at));
+        memset(z_local, 0, size.dp * sizeof(T));
+    }
+    void save(T* state, int64_t first_tile, int64_t last_tile) {  // what the backward pass starts a segment from
+        for (int64_t i = first_tile; i < last_tile; i++) write_tile(ColumnTile<T>(i, size.d, size.e), state);
+        if (first_tile == 0) memcpy(state + size.matrices(), z, size.d * sizeof(T));
+    }
+};
+
+}  // namespace
