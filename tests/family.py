@@ -91,7 +91,7 @@ def inputs(member: str, n: int = N, *, dtype: torch.dtype = torch.float64, key_h
             given[name] = values(generator, tuple(n if x == -1 else x for x in SHAPES[size]))
         else:
             given[name] = choice
-    if given.get("delta") == "alpha" if isinstance(given.get("delta"), str) else False:
+    if isinstance(given.get("delta"), str):
         given["delta"] = given["alpha"].clone()
     if erase == "alpha":
         given["erase"] = given["alpha"] * k.repeat_interleave(H // key_heads, 1)

@@ -12,7 +12,7 @@ from .backend.choose import BackendName, serve
 from .ops.bidirectional import key_weights, weights_by_distance
 from .ops.checks import check_choice, check_erase, check_mask, check_options, check_qkv, checked_state
 from .ops.coefficients import FAMILY, MOMENTUM_ATTENTION, Coefficients, member
-from .ops.feature_maps import FeatureMap, elu_plus_one
+from .ops.feature_maps import FeatureMap, elu_plus_one, feature_width
 from .ops.shapes import Bool, Float, Tensor
 from .ops.state import LinearState, MomentumState, RecurrentState
 
@@ -68,7 +68,7 @@ def momentum_attention(
     """
     check_choice("weighting", weighting, WEIGHTINGS)
     check_qkv(q, k, v, causal=causal)
-    c, numbers = member(q, MOMENTUM_ATTENTION, beta=beta, gamma=gamma)
+    c, numbers = member(q, MOMENTUM_ATTENTION, {"beta": beta, "gamma": gamma})
     dtype = q.dtype
     if weighting == "terminal":
         if state is not None or return_state:
@@ -182,10 +182,11 @@ def recurrent_attention(
     v; q, k and `erase` may have fewer, each of which then serves h / hk heads of v.
 
     Args:
-        alpha: decay of s in [0, 1]; also (b, h, n, d), one for each channel of k.
+        alpha: decay of s in [0, 1]; also (b, h, n, d), one for each feature of k. A NaN in a tensor passes, and
+            propagates.
         beta: momentum in [0, 1); one a token may be 1, to which a sigmoid can round.
         gamma: step size. eta: write strength. delta: erase strength, 0 for no delta rule.
-        erase: p, used as it is; by default the features of k.
+        erase: p, features that are used as they are; by default those of k. Without a delta they change nothing.
         lookahead: ρ; above 0 the prediction is made at s + ρm (Nesterov).
         key_mask: False where a token does not exist: it leaves the state as it is, and its output is zero.
         reset: True where a new document begins: nothing before it exists. `cu_seqlens` makes it from lengths.
@@ -199,9 +200,11 @@ def recurrent_attention(
         y = recurrent_attention(q, k, v, alpha=decay, eta=strength, delta=decay)  # gated delta rule
     """
     check_qkv(q, k, v, causal=True, grouped=True)
-    check_erase(erase, k, v)
+    width = feature_width(k, feature_map)
+    check_erase(erase, k, v, width)
     q, k = _every_head(q, v), _every_head(k, v)
-    c, numbers = member(q, FAMILY, alpha=alpha, beta=beta, gamma=gamma, eta=eta, delta=delta, lookahead=lookahead)
+    values = {"alpha": alpha, "beta": beta, "gamma": gamma, "eta": eta, "delta": delta, "lookahead": lookahead}
+    c, numbers = member(q, FAMILY, values, width=width)
     call = Call(
         q,
         k,
@@ -233,6 +236,8 @@ def cu_seqlens(boundaries: Tensor, n: int | None = None) -> Tensor:
     if not whole or boundaries.dtype not in (torch.int32, torch.int64):
         raise ValueError("cu_seqlens takes a tensor of whole numbers with one axis, such as tensor([0, 5, 12])")
     n = int(boundaries[-1]) if n is None else n
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise ValueError(f"n must be a whole number of tokens, not {n!r}")
     if int(boundaries[0]) != 0 or int(boundaries[-1]) > n or bool((boundaries.diff() < 0).any()):
         raise ValueError(f"cu_seqlens must rise from 0 to at most {n}, not {boundaries.tolist()}")
     reset = torch.zeros(n + 1, dtype=torch.bool, device=boundaries.device)

@@ -23,7 +23,7 @@ from momentum_transformer import (
 from momentum_transformer.layers import Attention, Tail
 from momentum_transformer.layers.gates import Decay
 from momentum_transformer.layers.parts import PartsState
-from momentum_transformer.layers.situation import Mixer
+from momentum_transformer.layers.situation import Mixer, Situation
 from momentum_transformer.ops import detach_state, load_state, map_state, reorder_state, state_tensors
 from momentum_transformer.ops.convolution import short_convolution
 from tests.ops.cases import assert_all_close
@@ -214,6 +214,14 @@ def test_the_convolution_is_pytorchs() -> None:
     ("make", "message"),
     [
         (lambda: ShortConvolution(1), "taps must be 2 to 8, not 1"),
+        (lambda: ShortConvolution("4"), "taps must be 2 to 8, not '4'"),
+        (lambda: GatedDeltaAttention(steps=0.1), "steps must be two positive numbers"),
+        (lambda: GatedDeltaAttention(steps=(0.1, float("inf"))), "each of steps must be positive and finite, not inf"),
+        (lambda: DeltaAttention(tail=True).build(16, 2), "tail must be a Tail or None, not True"),
+        (
+            lambda: softmax_attention(*[torch.zeros(1, 1, 2, 2)] * 3, window=0),
+            "window must be a positive whole number",
+        ),
         (lambda: ShortConvolution(activation="tanh"), "activation must be one of 'silu', 'none', not 'tanh'"),
         (lambda: WindowAttention(0), "window must be a positive whole number of tokens, not 0"),
         (lambda: WindowAttention(True), "window must be a positive whole number of tokens, not True"),
@@ -241,6 +249,47 @@ def test_what_a_mixer_cannot_do_is_one_clear_line() -> None:
         Encoder(1, WIDTH, HEADS, attention=GatedDeltaAttention()).double()(x, state=linear)
     with pytest.raises(ValueError, match="state must be a RecurrentState, not LinearState"):
         Encoder(1, WIDTH, HEADS, attention=RetentionAttention()).double()(x, state=linear)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"key_mask": torch.ones(3, 5).bool()}, r"key_mask must have shape \(3, 21\), not \(3, 5\)"),
+        ({"key_mask": torch.ones(3, N)}, "key_mask must be a bool tensor"),
+        ({"reset": torch.ones(1, N).bool()}, r"reset must have shape \(3, 21\), not \(1, 21\)"),
+    ],
+)
+def test_a_convolution_checks_what_it_is_told(options: dict[str, Tensor], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        encoder("gated delta")(tokens(), **options)
+
+
+def test_a_convolution_refuses_the_state_of_another() -> None:
+    x = tokens()
+    for taps, other in ((2, 4), (4, 2)):
+        one, two = (
+            Encoder(1, WIDTH, HEADS, attention=LinearAttention(convolution=ShortConvolution(t))).double()
+            for t in (taps, other)
+        )
+        _, state = one(x, return_state=True)
+        with pytest.raises(ValueError, match="state.convolution must have tensors of shape"):
+            two(x, state=state)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_retention_keeps_its_decays_in_a_model_of_16_bits(dtype: torch.dtype) -> None:
+    layer = Attention(64, 16, RetentionAttention(tail=None), causal=True).to(dtype)
+    seen = layer.mixer.coefficients(Situation(True, x=torch.zeros(1, 2, 64, dtype=dtype)))["alpha"]  # type: ignore[attr-defined]
+    assert seen.tolist() == [1 - 2.0 ** (-5 - head) for head in range(16)]
+
+
+@pytest.mark.parametrize("mixer", ["gated delta", "momentum delta", "gated momentum with parts"])
+def test_autocast_trains_without_a_warning(mixer: str) -> None:
+    model = encoder(mixer).float().train()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = model(tokens().float()).square().sum()
+    loss.backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
 
 
 def test_a_state_with_parts_maps_like_any_other() -> None:

@@ -129,6 +129,8 @@ S, Z, TOKEN = torch.zeros(2, 3, 4, 4), torch.zeros(2, 3, 4), torch.full((2, 3, 8
         ({"key_mask": torch.ones(1, 8).bool()}, r"key_mask must have shape \(2, 8\), not \(1, 8\)"),
         ({"k": X[:, :2]}, "k must have as many heads as v, 3, or a divisor of them that q and k share, not 2"),
         ({"q": X[:, :1]}, "q must have as many heads as v, 3, or a divisor of them that q and k share, not 1"),
+        ({"v": X[:, :0]}, "q must have as many heads as v, 0, or a divisor of them that q and k share, not 3"),
+        ({"k": X[:, :0]}, "must have as many heads as v, 3, or a divisor of them that q and k share"),
         ({"k": X[:, :1, :5]}, "causal attention needs as many keys as queries|must have shape"),
         ({"state": RecurrentState(S, S)}, "state.m must be None: this member has no m, so the state is another's"),
         ({"state": RecurrentState(S, None, Z)}, "state.z must be None: this member has no z"),
@@ -157,6 +159,7 @@ def test_recurrent_attention_says_what_is_wrong(changes: dict[str, Any], message
         (torch.tensor([1, 5]), None, r"must rise from 0 to at most 5, not \[1, 5\]"),
         (torch.tensor([0, 7, 5]), None, "must rise from 0"),
         (torch.tensor([0, 9]), 8, "must rise from 0 to at most 8"),
+        (torch.tensor([0, 9]), "9", "n must be a whole number of tokens, not '9'"),
     ],
 )
 def test_boundaries_that_do_not_fit_are_refused(boundaries: Any, n: int | None, message: str) -> None:

@@ -246,3 +246,20 @@ def test_weights_neither_underflow_nor_cancel_in_float32(log_beta: float) -> Non
     narrow = {name: x.float() if isinstance(x, Tensor) else x for name, x in options.items()}
     found = recurrent_attention(q.float(), k.float(), v.float(), **narrow, backend="chunked")
     assert ((found - exact).norm() / exact.norm()).item() < 3e-6
+
+
+def test_features_may_be_wider_than_keys() -> None:
+    """Then so are an alpha for each channel, and erase."""
+    given = family.inputs("KDA")
+    q, k, v, eta = (given[name].detach() for name in ("q", "k", "v", "eta"))
+
+    def both_signs(x: Tensor) -> Tensor:
+        return torch.cat([x.relu(), (-x).relu()], -1)
+
+    alpha = torch.rand(B, H, N, 2 * D, dtype=torch.float64)
+    options = {"alpha": alpha, "eta": eta, "delta": 1.0, "erase": alpha * both_signs(k)}
+    found = recurrent_attention(q, k, v, **options, feature_map=both_signs)
+    wanted = recurrent_attention(both_signs(q), both_signs(k), v, **options, backend="recurrent")
+    assert_all_close([found], [wanted], ["y"], 1e-12)
+    with pytest.raises(ValueError, match="erase must have the shape of the features of k"):
+        recurrent_attention(q, k, v, delta=1.0, erase=k, feature_map=both_signs)

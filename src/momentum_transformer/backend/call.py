@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from ..ops.coefficients import Coefficients
-from ..ops.feature_maps import FeatureMap, elu_plus_one
+from ..ops.feature_maps import FeatureMap, elu_plus_one, feature_width
 from ..ops.precision import full_precision
 from ..ops.shapes import Tensor
 from ..ops.state import RecurrentState
@@ -47,9 +47,7 @@ class Call(NamedTuple):
 
     def state_shapes(self) -> dict[str, tuple[int, ...] | None]:
         """Of each part of the state; None where this member has no such part."""
-        lead, d, e = tuple(self.k.shape[:2]), self.k.shape[-1], self.v.shape[-1]
-        if not (self.feature_map is None or self.elu):
-            d = self.feature_map(self.k[:, :, :0]).shape[-1]
+        lead, d, e = tuple(self.k.shape[:2]), feature_width(self.k, self.feature_map), self.v.shape[-1]
         matrix = (*lead, d, e)
         return {"s": matrix, "m": None if self.c.beta is None else matrix, "z": (*lead, d) if self.keeps_z else None}
 

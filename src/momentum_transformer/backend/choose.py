@@ -41,7 +41,7 @@ def serve(call: Call, name: BackendName) -> tuple[Tensor, RecurrentState | None]
 
 
 def _nothing(call: Call) -> tuple[Tensor, RecurrentState]:
-    """No token: an empty output, tied to all inputs so that each gets its (empty) gradient, and the same state."""
+    """No token: an empty output, tied to q, k and v so that each gets its (empty) gradient, and the same state."""
     x = call.features()
     state = map_state(Tensor.clone, call.before(x.k, x.v))
     nothing = (x.q.sum(-1) * x.k.sum(-1))[..., None]

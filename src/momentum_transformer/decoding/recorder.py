@@ -38,7 +38,7 @@ def _coefficients(block: Block) -> Coefficients | None:
         return Coefficients()
     if mixer.weighting != "relative":
         return None
-    return member(torch.empty(0, 1, 0, 0), MOMENTUM_ATTENTION, beta=mixer.beta, gamma=mixer.gamma)[0]
+    return member(torch.empty(0, 1, 0, 0), MOMENTUM_ATTENTION, {"beta": mixer.beta, "gamma": mixer.gamma})[0]
 
 
 class Buffers(NamedTuple):

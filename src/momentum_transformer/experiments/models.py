@@ -67,6 +67,7 @@ class ModelConfig:
     tail: Literal["own", "on", "off"] = "own"
     negative: bool = False  # the delta rule may reflect
     decay_steps: tuple[float, float] = (0.001, 0.1)
+    start_beta: float = 0.5  # from which momentum-delta learns its own
     depth: int = 4
     width: int = 256
     heads: int = 8
@@ -104,7 +105,7 @@ class ModelConfig:
             case "gated-delta" | "hybrid":
                 mixer = GatedDeltaAttention(self.negative, self.decay_steps)
             case "momentum-delta":
-                mixer = MomentumDeltaAttention(negative=self.negative, steps=self.decay_steps)
+                mixer = MomentumDeltaAttention(self.start_beta, self.negative, self.decay_steps)
         return self._with_parts(mixer)
 
     def _with_parts(self, mixer: Any) -> Mixer:
@@ -122,7 +123,8 @@ class ModelConfig:
         """One for each layer."""
         mixers = [self.mixer(length)] * self.depth
         if self.attention == "hybrid":
-            softmax = SoftmaxAttention(dropout=self.attention_dropout)
+            convolution = ShortConvolution() if self.convolution == "on" else None
+            softmax = SoftmaxAttention(self.attention_dropout, convolution)
             for layer in range(min(HYBRID, self.depth) - 1, self.depth, HYBRID):
                 mixers[layer] = softmax
         return mixers

@@ -1,4 +1,4 @@
-"""Short convolution of q, k and v: a part that any mixer can have."""
+"""Short convolution of q, k and v: a part of a mixer."""
 
 import math
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ class ShortConvolution:
     activation: Literal["silu", "none"] = "silu"
 
     def __post_init__(self) -> None:
-        if not 2 <= self.taps <= 8:
-            raise ValueError(f"taps must be 2 to 8, not {self.taps}")
+        if isinstance(self.taps, bool) or not isinstance(self.taps, int) or not 2 <= self.taps <= 8:
+            raise ValueError(f"taps must be 2 to 8, not {self.taps!r}")
         check_choice("activation", self.activation, ("silu", "none"))
 
     def build(self, width: int, heads: int) -> "Convolution":
@@ -47,12 +47,22 @@ class Convolution(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor, Pasts]:
         """q, k, v (b, h, n, d) convolved, and the last tokens of each."""
         before = (None, None, None) if pasts is None else pasts
+        for past in before:
+            self._check(past, q)
         made = [
             self._convolve(x, weight, past, at)
             for x, weight, past in zip((q, k, v), (self.query, self.key, self.value), before, strict=True)
         ]
         (q, q_past), (k, k_past), (v, v_past) = made
         return q, k, v, (q_past, k_past, v_past)
+
+    def _check(self, past: Tensor | None, q: Tensor) -> None:
+        shape = (q.shape[0], self.options.taps - 1, q.shape[1] * q.shape[3])
+        if past is not None and (tuple(past.shape) != shape or past.device != q.device):
+            raise ValueError(
+                f"state.convolution must have tensors of shape {shape} on {q.device}, not {tuple(past.shape)} on "
+                f"{past.device}"
+            )
 
     def _convolve(self, x: Tensor, weight: Tensor, past: Tensor | None, at: Situation) -> tuple[Tensor, Tensor]:
         lines = x.transpose(1, 2).flatten(2)  # (b, n, h · d)

@@ -29,7 +29,7 @@ class RetentionAttention:
     tail: Tail | None = field(default_factory=Tail)
 
     def build(self, width: int, heads: int) -> Mix:
-        decay = 1 - torch.exp2(-5 - torch.arange(heads, dtype=torch.float64))
+        decay = tuple(1 - 2.0 ** (-5 - head) for head in range(heads))
         return with_parts(Recurrence(alpha=decay), width, heads, self.convolution, self.tail)
 
 
@@ -135,19 +135,21 @@ def check_start(beta: float) -> None:
 
 
 def check_steps(steps: tuple[float, float]) -> None:
-    if len(steps) != 2 or not 0 < steps[0] <= steps[1]:
-        raise ValueError(f"steps must be two positive numbers, the smaller first, not {steps}")
+    if not isinstance(steps, tuple | list) or len(steps) != 2:
+        raise ValueError(f"steps must be two positive numbers, the smaller first, not {steps!r}")
+    for step in steps:
+        check_number("each of steps", step, STEP_SIZE)
+    if steps[0] > steps[1]:
+        raise ValueError(f"steps must be two positive numbers, the smaller first, not {steps!r}")
 
 
 class Recurrence(nn.Module):
     """`recurrent_attention` with coefficients from x, or constants, one a head."""
 
-    constant_alpha: Tensor | None
-
     def __init__(
         self,
         *,
-        alpha: nn.Module | Tensor | None = None,
+        alpha: nn.Module | tuple[float, ...] | None = None,
         beta: nn.Module | None = None,
         gamma: nn.Module | None = None,
         eta: nn.Module | None = None,
@@ -158,7 +160,8 @@ class Recurrence(nn.Module):
     ) -> None:
         super().__init__()
         self.alpha = alpha if isinstance(alpha, nn.Module) else None
-        self.register_buffer("constant_alpha", alpha if isinstance(alpha, Tensor) else None, persistent=False)
+        # numbers, not a buffer: a module cast to 16 bits would round 1 - 2⁻¹² to 1
+        self.constant_alpha = alpha if isinstance(alpha, tuple) else None
         self.beta, self.gamma, self.eta = beta, gamma, eta
         self.erases, self.averages = erases, averages
         self.feature_map, self.normalize = feature_map, normalize
@@ -185,14 +188,15 @@ class Recurrence(nn.Module):
 
     def coefficients(self, at: Situation) -> dict[str, Any]:
         """By name, for `recurrent_attention`."""
-        x = tokens_of(at, "its gates")
+        x = tokens_of(at)
         made: dict[str, Any] = {}
         for name in ("alpha", "beta", "gamma", "eta"):
             gate = getattr(self, name)
             if gate is not None:
                 made[name] = gate(x)
         if self.constant_alpha is not None:
-            made["alpha"] = self.constant_alpha
+            wide = torch.float32 if x.device.type == "mps" else torch.float64
+            made["alpha"] = torch.tensor(self.constant_alpha, dtype=wide, device=x.device)
         if self.averages:
             made["eta"] = (1 - made["beta"]) * made["eta"]
         if self.erases:  # what a key recalls from a state that has decayed

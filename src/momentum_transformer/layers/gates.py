@@ -19,7 +19,7 @@ class Gate(nn.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         logits: Tensor = self.project(x)
-        return logits.to(torch.promote_types(logits.dtype, torch.float32)).transpose(1, 2)
+        return logits.to(torch.promote_types(logits.dtype, torch.float32)).transpose(1, 2).contiguous()
 
 
 class Strength(Gate):
@@ -47,7 +47,7 @@ class StepSize(Gate):
     """softplus(Wx + b), from the constant `start` on."""
 
     def __init__(self, width: int, heads: int, *, start: float) -> None:
-        super().__init__(width, heads, bias=math.log(math.expm1(start)))
+        super().__init__(width, heads, bias=start + math.log(-math.expm1(-start)))
 
     def forward(self, x: Tensor) -> Tensor:
         return F.softplus(self.logits(x))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..attention import WEIGHTINGS, Weighting, linear_attention, momentum_attention
 from ..ops.checks import MOMENTUM, STEP_SIZE, check_choice, check_number
 from ..ops.feature_maps import FeatureMap, elu_plus_one
-from ..ops.softmax import softmax_attention
+from ..ops.softmax import check_window, softmax_attention
 from .convolution import ShortConvolution
 from .parts import with_parts
 from .situation import Mix, Situation
@@ -38,7 +38,8 @@ class SoftmaxAttention:
 class WindowAttention:
     """Softmax attention over the last `window` tokens: linear time, and a cache of window - 1 tokens.
 
-    Without causal order a token sees as many on either side.
+    Without causal order a token sees as many on either side. Masked tokens take no place in the window; with a mask
+    every key is looked at, in quadratic time.
     """
 
     window: int
@@ -46,8 +47,7 @@ class WindowAttention:
     convolution: ShortConvolution | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.window, bool) or not isinstance(self.window, int) or self.window < 1:
-            raise ValueError(f"window must be a positive whole number of tokens, not {self.window!r}")
+        check_window(self.window)
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
 

@@ -5,7 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor, nn
 
-from ..ops.checks import check_choice
+from ..ops.checks import check_choice, check_mask
 from .convolution import Convolution, Pasts, ShortConvolution
 from .situation import Mix, Situation
 
@@ -50,17 +50,17 @@ class NormAndGate(nn.Module):
 
     def forward(self, y: Tensor, at: Situation) -> Tensor:
         if self.norm is not None:
-            y = self.norm(y).to(y.dtype)
+            y = self.norm(y.to(self.norm.weight.dtype)).to(y.dtype)
         if self.gate is not None:
-            opened = self.gate(tokens_of(at, "its gate")).sigmoid().unflatten(-1, (y.shape[1], -1)).transpose(1, 2)
+            opened = self.gate(tokens_of(at)).sigmoid().unflatten(-1, (y.shape[1], -1)).transpose(1, 2)
             y = y * opened.to(y.dtype)
         return y
 
 
-def tokens_of(at: Situation, what: str) -> Tensor:
+def tokens_of(at: Situation) -> Tensor:
     """x, where queries and keys are of the same tokens."""
     if at.x is None:
-        raise ValueError(f"this mixer sees one sequence, whose tokens open {what}: it cannot be cross attention")
+        raise ValueError("this mixer needs queries and keys of the same tokens: it cannot be cross attention")
     return at.x
 
 
@@ -75,7 +75,9 @@ class WithParts(nn.Module):
         if self.convolution is None:
             y, state = self.mix(q, k, v, at)
             return (y if self.tail is None else self.tail(y, at)), state
-        tokens_of(at, "a convolution")
+        tokens_of(at)
+        check_mask("key_mask", at.key_mask, k)
+        check_mask("reset", at.reset, q, meaning="True = a document begins")
         if at.state is not None and not isinstance(at.state, PartsState):
             raise ValueError(f"state must be a PartsState, not {type(at.state).__name__}")
         before = at.state or PartsState(None, None)  # type: ignore[arg-type]  # a convolution starts from nothing
@@ -90,6 +92,9 @@ def with_parts(
     mix: Mix, width: int, heads: int, convolution: ShortConvolution | None, tail: Tail | None = None
 ) -> Mix:
     """The mixer itself where it has no parts."""
+    for name, part, kind in (("convolution", convolution, ShortConvolution), ("tail", tail, Tail)):
+        if part is not None and not isinstance(part, kind):
+            raise ValueError(f"{name} must be a {kind.__name__} or None, not {part!r}")
     if convolution is None and tail is None:
         return mix
     return WithParts(

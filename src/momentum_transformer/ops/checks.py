@@ -32,8 +32,10 @@ def check_qkv(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, grouped: bool = 
     m, e = k.shape[2], v.shape[3]
     if grouped:
         h = k.shape[1]
-        for name, tensor in (("q", q), ("k", k)):
-            if v.shape[1] % max(tensor.shape[1], 1) or (name == "q" and q.shape[1] not in (h, v.shape[1])):
+        for name, tensor, shared in (("q", q, (h, v.shape[1])), ("k", k, (h,))):
+            heads = tensor.shape[1]
+            fits = heads == v.shape[1] or (0 < heads < v.shape[1] and v.shape[1] % heads == 0)
+            if not fits or heads not in shared:
                 raise ValueError(
                     f"{name} must have as many heads as v, {v.shape[1]}, or a divisor of them that q and k share, "
                     f"not {tensor.shape[1]}"
@@ -115,15 +117,16 @@ def check_options(chunk_size: object, eps: object) -> None:
         raise ValueError("eps must be finite, not inf")
 
 
-def check_erase(erase: object, k: Tensor, v: Tensor) -> None:
-    """`erase` is like k, with as many heads as k or v has."""
+def check_erase(erase: object, k: Tensor, v: Tensor, width: int) -> None:
+    """`erase` is like the features of k, so many wide, with as many heads as k or v has."""
     if erase is None:
         return
     if not isinstance(erase, Tensor):
         raise ValueError(f"erase must be a tensor, not {type(erase).__name__}")
-    shapes = [tuple(k.shape), (k.shape[0], v.shape[1], *k.shape[2:])]
-    if tuple(erase.shape) not in shapes:
-        raise ValueError(f"erase must have the shape of k, {shapes[0]}, not {tuple(erase.shape)}")
+    b, h, n, d = k.shape
+    if tuple(erase.shape) not in ((b, h, n, width), (b, v.shape[1], n, width)):
+        like = "k" if width == d else "the features of k"
+        raise ValueError(f"erase must have the shape of {like}, {(b, h, n, width)}, not {tuple(erase.shape)}")
     if erase.dtype != k.dtype or erase.device != k.device:
         raise ValueError(f"erase must be {k.dtype} on {k.device} like k, not {erase.dtype} on {erase.device}")
 

@@ -111,20 +111,23 @@ FAMILY = {
 
 
 def member(
-    q: Tensor, choices: dict[str, Choice], **values: float | Tensor
+    q: Tensor, choices: dict[str, Choice], values: dict[str, float | Tensor], *, width: int = 0
 ) -> tuple[Coefficients, tuple[float, ...] | None]:
-    """The coefficients of a call with queries q (b, h, n, d), checked; and as a tuple, where all are plain numbers."""
+    """The coefficients of a call with queries q (b, h, n, d), checked; and as a tuple, where all are plain numbers.
+
+    `width` is that of the features, for an alpha for each.
+    """
     for name, value in values.items():
         if isinstance(value, Tensor):
-            return _member(q, choices, values), None
+            return _member(q, choices, values, width), None
         if type(value) is not float:
             check_number(name, value, choices[name].allowed)
     numbers = tuple(map(float, values.values()))
-    return memo((*numbers, len(choices), q.device), partial(_member, q, choices, values)), numbers
+    return memo((*numbers, len(choices), q.device), partial(_member, q, choices, values, width)), numbers
 
 
-def _member(q: Tensor, choices: dict[str, Choice], values: dict[str, float | Tensor]) -> Coefficients:
-    found = {name: _coefficient(name, value, q, choices[name]) for name, value in values.items()}
+def _member(q: Tensor, choices: dict[str, Choice], values: dict[str, float | Tensor], width: int) -> Coefficients:
+    found = {name: _coefficient(name, value, q, choices[name], width) for name, value in values.items()}
     if found.get("lookahead") is not None and found["beta"] is None:  # the last update is an m
         found["beta"] = torch.zeros(1, dtype=_exact(q), device=q.device)
     per_head = [x for x in found.values() if x is not None and x.ndim == 1]
@@ -136,16 +139,16 @@ def _exact(q: Tensor) -> torch.dtype:
     return torch.float32 if q.device.type == "mps" else torch.float64
 
 
-def _coefficient(name: str, value: float | Tensor, q: Tensor, choice: Choice) -> Tensor | None:
+def _coefficient(name: str, value: float | Tensor, q: Tensor, choice: Choice, width: int) -> Tensor | None:
     if not isinstance(value, Tensor):
         check_number(name, value, choice.allowed)
         if float(value) == choice.neutral:
             return None
         return torch.tensor([float(value)], dtype=_exact(q), device=q.device)
-    b, h, n, d = q.shape
+    b, h, n, _ = q.shape
     shapes: list[tuple[int, ...]] = [(h,)]
     if choice.per_token is not None:
-        shapes += [(b, h, n), (b, h, n, d)] if name == "alpha" else [(b, h, n)]
+        shapes += [(b, h, n), (b, h, n, width)] if name == "alpha" else [(b, h, n)]
     one_a_token = value.ndim > 1 and choice.per_token is not None
     allowed = choice.per_token if one_a_token and choice.per_token is not None else choice.allowed
     check_coefficient(name, value, shapes, q.device, allowed)

@@ -48,3 +48,10 @@ def length_scaled(x: Tensor) -> Tensor:
 def l2_normalized(x: Tensor) -> Tensor:
     """x/‖x‖: features of length one, which the delta rule wants."""
     return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
+
+
+def feature_width(k: Tensor, feature_map: FeatureMap | None) -> int:
+    """How many features the map makes of a key (..., n, d)."""
+    if feature_map is None or feature_map is elu_plus_one:
+        return k.shape[-1]
+    return feature_map(k[..., :0, :]).shape[-1]

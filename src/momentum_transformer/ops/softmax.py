@@ -39,6 +39,7 @@ def softmax_attention(
     check_mask("key_mask", key_mask, k)
     check_mask("query_mask", query_mask, q)
     check_mask("reset", reset, q, meaning="True = a document begins")
+    check_window(window)
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be in [0, 1), not {dropout}")
     if not causal and (state is not None or return_state):
@@ -127,7 +128,7 @@ class _Sight:
 
 
 def _by_blocks(q: Tensor, k: Tensor, v: Tensor, sight: _Sight, dropout: float) -> Tensor:
-    """Some queries at a time, each with the keys that they may see: linear time for a window."""
+    """Some queries at a time, each with the keys that they may see: linear time for a window without a mask."""
     n = q.shape[2]
     size = max(n, 1) if sight.window is None else max(sight.window, BLOCK)
     made = []
@@ -168,6 +169,12 @@ def _bounded(cache: CacheState, window: int | None) -> CacheState:
     rows = place[:, None, :, None]
     k, v = (x.gather(2, rows.expand(-1, x.shape[1], -1, x.shape[3])) for x in (cache.k, cache.v))
     return CacheState(k, v, cache.mask.gather(1, place))
+
+
+def check_window(window: object) -> None:
+    whole = isinstance(window, int) and not isinstance(window, bool)
+    if window is not None and not (whole and isinstance(window, int) and window >= 1):
+        raise ValueError(f"window must be a positive whole number of tokens, not {window!r}")
 
 
 def check_cache(state: object, k: Tensor, v: Tensor) -> None:
