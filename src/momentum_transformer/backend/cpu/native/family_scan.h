@@ -5,15 +5,18 @@
 // Columns do not see each other, so vectors run over columns and a token loops over rows. The prediction of a token
 // needs all rows of the state before it: it is added up while the token before goes through them, so that a token takes
 // one pass.
+//
+// Scalar decays cost no operation an element: the kernels hold s/a and m/b instead of s and m, where a and b are the
+// products of the α and β since the last time that the planes were multiplied by them, at the latest after a block.
 #pragma once
-#include "pack.h"
+#include <cmath>
+#include "scan.h"
 
 namespace {
 
-enum AlphaKind { ALPHA_ONE, ALPHA_SCALAR, ALPHA_CHANNELS };
 enum EraseKind { ERASE_NOTHING, ERASE_S, ERASE_LOOKAHEAD };  // the last: the prediction is made at s + ρm
 
-constexpr int TILE_VECTORS = REGISTER_ROWS / 2;  // of columns: their sums and updates stay in registers
+constexpr int TILE_VECTORS = 2;  // of columns: 128 rows of them, 16 KB, fit the first cache
 
 template <class T> struct ColumnTile {  // columns `first` … of the state: s, and perhaps m, `rows` × `ld`
     static constexpr int64_t COLUMNS = TILE_VECTORS * width<T>;
@@ -22,14 +25,11 @@ template <class T> struct ColumnTile {  // columns `first` … of the state: s, 
     static int64_t plane(int64_t d, int64_t e) { return padded_rows(d) * count(e) * COLUMNS; }
 
     int64_t first, columns;  // columns that exist
-    int64_t vectors;         // 1, 2 or 4, so that there are few kinds of tiles
+    int64_t vectors;
     int64_t rows, ld;
     ColumnTile(int64_t index, int64_t d, int64_t e)
         : first(index * COLUMNS), columns(min(COLUMNS, e - first)), vectors((columns + width<T> - 1) / width<T>),
-          rows(padded_rows(d)) {
-        if (vectors == 3) vectors = 4;
-        ld = vectors * width<T>;
-    }
+          rows(padded_rows(d)), ld(vectors * width<T>) {}
     int64_t size() const { return rows * ld; }
     T* in(T* plane) const { return plane + rows * first; }  // this tile of a plane, which is a row of tiles
     // Copies between the tile and its columns of an unpadded (d × e) matrix.
@@ -43,36 +43,36 @@ template <class T> struct ColumnTile {  // columns `first` … of the state: s, 
     }
 };
 
-// The coefficients of a block of tokens, and of the token after it. α and β are `whole` + what the arrays hold: rounded
-// to T in one piece, a constant near 1 would lose digits of its distance to 1.
+// The coefficients of a block of tokens, and of the token after it. α and β are not rounded to T, where those near 1
+// would lose digits of their distance to 1.
 template <class T> struct BlockCoefficients {
-    T at[COEFFICIENTS][BLOCK + 1];
-    T whole[2] = {0, 0};      // of α and β
-    bool split = false;       // whether one of them is not zero
-    AlphaKind alpha;
+    double alpha[BLOCK + 1], beta[BLOCK + 1];
+    T at[COEFFICIENTS][BLOCK + 1];  // the others
     EraseKind erase;
-    bool momentum;
+    bool channels, momentum;
 
     explicit BlockCoefficients(const FamilyProblem& p) {
         auto given = [&](int name) { return p.coefficients[name].heads || p.coefficients[name].tokens; };
-        alpha = !given(ALPHA) ? ALPHA_ONE : p.channels ? ALPHA_CHANNELS : ALPHA_SCALAR;
+        channels = p.channels;
         momentum = given(BETA);
         erase = !given(DELTA) ? ERASE_NOTHING : momentum && given(LOOKAHEAD) ? ERASE_LOOKAHEAD : ERASE_S;
     }
     // Those that are the same at all tokens.
     void set_head(const FamilyProblem& p, int64_t h) {
-        const T neutral[COEFFICIENTS] = {1, 0, 1, 1, 0, 0};
-        whole[ALPHA] = whole[BETA] = 0;
+        const double neutral[COEFFICIENTS] = {1, 0, 1, 1, 0, 0};
         for (int name = 0; name < COEFFICIENTS; name++) {
-            T value = neutral[name];
-            if (const double* heads = p.coefficients[name].heads) {
-                double exact = heads[p.coefficient_heads == 1 ? 0 : h];
-                if (name <= BETA && exact > 0.5) whole[name] = 1, exact -= 1;
-                value = T(exact);
-            }
-            for (int64_t t = 0; t <= BLOCK; t++) at[name][t] = value;
+            const double* heads = p.coefficients[name].heads;
+            double value = heads ? heads[p.coefficient_heads == 1 ? 0 : h] : neutral[name];
+            for (int64_t t = 0; t <= BLOCK; t++) set(name, t, value);
         }
-        split = whole[ALPHA] != 0 || whole[BETA] != 0;
+    }
+    template <class X> void set(int name, int64_t t, X value) {
+        if (name == ALPHA)
+            alpha[t] = value;
+        else if (name == BETA)
+            beta[t] = value;
+        else
+            at[name][t] = T(value);
     }
     // Those of tokens `begin` …
     void set_tokens(const FamilyProblem& p, const Sequence<T>& x, int64_t begin, int64_t count) {
@@ -80,7 +80,7 @@ template <class T> struct BlockCoefficients {
             const T* tokens = static_cast<const T*>(p.coefficients[name].tokens);
             if (!tokens || (name == ALPHA && p.channels)) continue;
             tokens += x.index() * p.n;
-            for (int64_t t = 0; t < count; t++) at[name][t] = tokens[x.q.index ? x.q.index[begin + t] : begin + t];
+            for (int64_t t = 0; t < count; t++) set(name, t, tokens[x.q.index ? x.q.index[begin + t] : begin + t]);
         }
     }
 };
@@ -97,24 +97,51 @@ template <class T> struct FamilyBlock {  // a block of packed tokens; rows of q,
     const BlockCoefficients<T>& c;
 };
 
+// A plane of a tile divided by `factor`, the product of its decays.
+template <class T> struct ScaledPlane {
+    static constexpr double LEAST = 0x1p-32;  // smaller products are multiplied in, lest the scaled plane overflow
+    T* plane;
+    int64_t size;
+    double factor = 1;
+    void multiply_in() {
+        if (factor == 1) return;
+        const Decay<T> decay(factor);
+        for (int64_t i = 0; i < size; i += width<T>) store(plane + i, decay(load(plane + i)));
+        factor = 1;
+    }
+    void fade(double decay) {
+        factor *= decay;
+        if (factor < LEAST) multiply_in();
+    }
+    void clear() {
+        memset(plane, 0, size * sizeof(T));
+        factor = 1;
+    }
+};
+
 // `prediction` is that of the first token, and then that of the token after the block.
-template <class T, int N, AlphaKind alpha, bool Split, bool Momentum, EraseKind erase>
+template <class T, int N, bool Channels, bool Momentum, EraseKind erase>
 __attribute__((noinline)) void scan_columns(T* s, T* m, T* prediction, int64_t rows, const FamilyBlock<T>& x) {
-    constexpr int W = width<T>, R = N >= 4 ? 1 : 4 / N;  // rows at a time: sums of their own hide latency
+    constexpr int W = width<T>, R = 4 / N;  // rows at a time: sums of their own hide latency
     constexpr int64_t LD = N * W;
     const int64_t count = x.count, ld = x.ld;
     const BlockCoefficients<T>& c = x.c;
-    const T whole_alpha = c.whole[ALPHA], whole_beta = c.whole[BETA];
+    ScaledPlane<T> scaled_s{s, rows * LD}, scaled_m{m, rows * LD};
     Vec<T> predicted[N];
     for (int j = 0; j < N; j++) predicted[j] = load(prediction + j * W);
     for (int64_t t = 0; t < count; t++) {
         if (x.reset[t]) {
-            memset(s, 0, rows * LD * sizeof(T));
-            if (Momentum) memset(m, 0, rows * LD * sizeof(T));
+            scaled_s.clear();
+            if (Momentum) scaled_m.clear();
             for (int j = 0; j < N; j++) predicted[j] = Vec<T>{};
         }
+        if (!Channels) scaled_s.fade(c.alpha[t]);
+        if (Momentum) scaled_m.fade(c.beta[t]);
+        const double to_s = 1 / scaled_s.factor, ratio = Momentum ? scaled_m.factor * to_s : 0;
+        const T from_s = T(scaled_s.factor), m_to_s = T(ratio * c.at[GAMMA][t]);
+        const T rho = T(ratio * c.at[LOOKAHEAD][t + 1]);
+        const T to_plane = T(c.at[ETA][t] * (Momentum ? 1 / scaled_m.factor : c.at[GAMMA][t] * to_s));
         Vec<T> u[N], y[R][N] = {}, next[R][N] = {};
-        const T a = c.at[ALPHA][t], b = c.at[BETA][t], gamma = c.at[GAMMA][t], rho = c.at[LOOKAHEAD][t + 1];
 #pragma GCC unroll 4
         for (int j = 0; j < N; j++) {
             u[j] = load(x.v + t * LD + j * W);
@@ -122,87 +149,70 @@ __attribute__((noinline)) void scan_columns(T* s, T* m, T* prediction, int64_t r
                 if (x.predictions) store(x.predictions + t * LD + j * W, predicted[j]);
                 u[j] -= c.at[DELTA][t] * predicted[j];
             }
-            u[j] *= Momentum ? c.at[ETA][t] : c.at[ETA][t] * gamma;
+            u[j] *= to_plane;
         }
         const T *query = x.q + t * ld, *key = x.k + t * ld, *next_erase = x.p + (t + 1) * ld;
-        const T* channels = alpha == ALPHA_CHANNELS ? x.alpha + t * ld : nullptr;
+        const T* channels = Channels ? x.alpha + t * ld : nullptr;
         for (int64_t i = 0; i < rows; i += R)
 #pragma GCC unroll 4
-            for (int r = 0; r < R; r++) {
-                T decay = alpha == ALPHA_CHANNELS ? channels[i + r] : a;
+            for (int r = 0; r < R; r++)
 #pragma GCC unroll 4
                 for (int j = 0; j < N; j++) {
                     const int64_t at = (i + r) * LD + j * W;
-                    Vec<T> before = load(s + at), update, after;
+                    Vec<T> state = load(s + at), update{};
+                    if (Channels) state *= channels[i + r];
                     if (Momentum) {
-                        Vec<T> old = load(m + at);
-                        update = key[i + r] * u[j] + b * old;
-                        if (Split) update += whole_beta * old;
+                        update = load(m + at) + key[i + r] * u[j];
                         store(m + at, update);
-                        after = gamma * update;
+                        state += m_to_s * update;
                     } else
-                        after = key[i + r] * u[j];
-                    after += alpha == ALPHA_ONE ? before : decay * before;
-                    if (Split && alpha == ALPHA_SCALAR) after += whole_alpha * before;
-                    store(s + at, after);
-                    y[r][j] += query[i + r] * after;
-                    if (erase == ERASE_LOOKAHEAD) after += rho * update;
-                    if (erase != ERASE_NOTHING) next[r][j] += next_erase[i + r] * after;
+                        state += key[i + r] * u[j];
+                    store(s + at, state);
+                    y[r][j] += query[i + r] * state;
+                    if (erase == ERASE_LOOKAHEAD) state += rho * update;
+                    if (erase != ERASE_NOTHING) next[r][j] += next_erase[i + r] * state;
                 }
-            }
 #pragma GCC unroll 4
         for (int j = 0; j < N; j++) {
             for (int r = 1; r < R; r++) y[0][j] += y[r][j], next[0][j] += next[r][j];
-            if (x.y) store(x.y + t * LD + j * W, y[0][j]);
-            predicted[j] = next[0][j];
+            if (x.y) store(x.y + t * LD + j * W, from_s * y[0][j]);
+            predicted[j] = from_s * next[0][j];
         }
     }
     for (int j = 0; j < N; j++) store(prediction + j * W, predicted[j]);
+    scaled_s.multiply_in();
+    if (Momentum) scaled_m.multiply_in();
 }
 
-// f(number) with the number as a constant type, for what a tile and a member are made of.
-template <int X> using Constant = std::integral_constant<int, X>;
-template <class F> inline void with_vectors(int64_t vectors, F f) {
-    if (vectors == 1)
-        f(Constant<1>{});
-    else if (vectors == 2)
-        f(Constant<2>{});
-    else if constexpr (TILE_VECTORS == 4)
-        f(Constant<4>{});
-}
-
-template <class T, int N, AlphaKind alpha, bool Split, bool Momentum>
+template <class T, int N, bool Channels, bool Momentum>
 inline void scan_erasing(T* s, T* m, T* prediction, int64_t rows, const FamilyBlock<T>& x) {
     if (x.c.erase == ERASE_NOTHING)
-        scan_columns<T, N, alpha, Split, Momentum, ERASE_NOTHING>(s, m, prediction, rows, x);
+        scan_columns<T, N, Channels, Momentum, ERASE_NOTHING>(s, m, prediction, rows, x);
     else if (Momentum && x.c.erase == ERASE_LOOKAHEAD)
-        scan_columns<T, N, alpha, Split, Momentum, Momentum ? ERASE_LOOKAHEAD : ERASE_S>(s, m, prediction, rows, x);
+        scan_columns<T, N, Channels, Momentum, Momentum ? ERASE_LOOKAHEAD : ERASE_S>(s, m, prediction, rows, x);
     else
-        scan_columns<T, N, alpha, Split, Momentum, ERASE_S>(s, m, prediction, rows, x);
+        scan_columns<T, N, Channels, Momentum, ERASE_S>(s, m, prediction, rows, x);
+}
+
+template <class T, int N>
+inline void scan_member(T* s, T* m, T* prediction, int64_t rows, const FamilyBlock<T>& x) {
+    if (x.c.channels && x.c.momentum)
+        scan_erasing<T, N, true, true>(s, m, prediction, rows, x);
+    else if (x.c.channels)
+        scan_erasing<T, N, true, false>(s, m, prediction, rows, x);
+    else if (x.c.momentum)
+        scan_erasing<T, N, false, true>(s, m, prediction, rows, x);
+    else
+        scan_erasing<T, N, false, false>(s, m, prediction, rows, x);
 }
 
 // A block of tokens through a tile, by the code for this member.
 template <class T>
 void scan_tile_of_columns(const ColumnTile<T>& tile, T* s, T* m, T* prediction, const FamilyBlock<T>& x) {
-    const BlockCoefficients<T>& c = x.c;
-    with_vectors(tile.vectors, [&](auto vectors) {
-        constexpr int N = decltype(vectors)::value;
-        if (c.momentum) {
-            if (c.alpha == ALPHA_CHANNELS)
-                scan_erasing<T, N, ALPHA_CHANNELS, true, true>(s, m, prediction, tile.rows, x);
-            else if (c.split)
-                scan_erasing<T, N, ALPHA_SCALAR, true, true>(s, m, prediction, tile.rows, x);
-            else
-                scan_erasing<T, N, ALPHA_SCALAR, false, true>(s, m, prediction, tile.rows, x);
-        } else if (c.alpha == ALPHA_CHANNELS)
-            scan_erasing<T, N, ALPHA_CHANNELS, false, false>(s, m, prediction, tile.rows, x);
-        else if (c.alpha == ALPHA_ONE)
-            scan_erasing<T, N, ALPHA_ONE, false, false>(s, m, prediction, tile.rows, x);
-        else if (c.split)
-            scan_erasing<T, N, ALPHA_SCALAR, true, false>(s, m, prediction, tile.rows, x);
-        else
-            scan_erasing<T, N, ALPHA_SCALAR, false, false>(s, m, prediction, tile.rows, x);
-    });
+    if (tile.vectors == 1)
+        scan_member<T, 1>(s, m, prediction, tile.rows, x);
+    else
+        scan_member<T, TILE_VECTORS>(s, m, prediction, tile.rows, x);
 }
 
 }  // namespace
