@@ -22,6 +22,13 @@ def test_tokens_are_x_and_y_in_turn_and_y_is_linear_in_x() -> None:
     assert list(batch.parts) == [str(n) for n in range(9)]
 
 
+def test_where_they_are_paired_the_token_of_y_has_its_x() -> None:
+    apart, paired = (regression_batch(4, dimension=3, points=5, paired=value, seed=0) for value in (False, True))
+    assert torch.equal(paired.inputs[:, 1::2, :3], paired.inputs[:, 0:-1:2, :3])
+    assert torch.equal(paired.inputs[:, 0::2], apart.inputs[:, 0::2])
+    assert torch.equal(paired.inputs[..., 3], apart.inputs[..., 3])
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.5])
 def test_least_squares_is_that_of_a_loop(noise: float) -> None:
     batch = regression_batch(10, dimension=3, points=6, noise=noise, compare=True, seed=1)
@@ -31,7 +38,7 @@ def test_least_squares_is_that_of_a_loop(noise: float) -> None:
         for n in range(7):
             past, values = x[row, :n], y[row, :n]
             smallest = np.linalg.pinv(past) @ values if n else np.zeros(3)
-            ridge = np.linalg.solve(past.T @ past + max(noise, 1e-5) ** 2 * np.eye(3), past.T @ values)
+            ridge = np.linalg.solve(past.T @ past + (3 * noise**2 + 1e-9) * np.eye(3), past.T @ values)
             w = ridge if noise else smallest
             np.testing.assert_allclose(said[row, n], x[row, n] @ w, atol=1e-3)
 
@@ -40,7 +47,7 @@ def test_without_noise_least_squares_is_exact_from_d_pairs_on() -> None:
     batch = regression_batch(50, dimension=4, points=8, compare=True, seed=2)
     error = (batch.yardsticks["least_squares"] - batch.targets)[:, 0::2].square().mean(0)
     assert (error[5:] < 1e-6).all()
-    assert (error[:3] > 0.3).all()
+    assert (error[:3] > 0.1).all()
 
 
 @pytest.mark.parametrize("noise", [0.0, 1.0])
@@ -52,7 +59,7 @@ def test_the_gradient_step_is_one_and_no_other_size_does_better(noise: float) ->
     loss = ((x[:, :n] @ w[..., None]).squeeze(-1) - y[:, :n]).square().mean(1).sum() / 2
     (gradient,) = torch.autograd.grad(loss, w)
     errors = {size: float(((-size * gradient * x[:, n]).sum(-1) - y[:, n]).square().mean()) for size in STEPS}
-    best = n / (n + 4 + noise**2)
+    best = n / (n + 4 + 3 * noise**2)
     said = gradient_step(x, y, noise)[:, n]
     torch.testing.assert_close(said, (-best * gradient * x[:, n]).sum(-1))
     assert float((said - y[:, n]).square().mean()) <= min(errors.values()) + 0.01

@@ -80,12 +80,12 @@ def recall_config(name: str, model: str, scale: str) -> RecallConfig:
     if scale == "small":
         sizes = sized(model, depth=2, width=64, heads=4, feedforward=256)
         train = TrainConfig(
-            steps=1200,
+            steps=2000,
             batch_size=32,
             learning_rate=3e-3,
             schedule="drop",
             drop_at=0.8,
-            evaluate_every=60,
+            evaluate_every=100,
             save_every=300,
         )
         return RecallConfig(sizes, RecallData(pairs, rewritten), train)

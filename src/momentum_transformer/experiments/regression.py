@@ -34,6 +34,7 @@ from .models import ModelConfig
 class RegressionData:
     dimension: int = 8
     points: int = 32  # pairs of x and y before the last x
+    paired: bool = True  # the token of y has its x, too: one layer can use it, without a look at the token before
     noise: float = 0.0  # standard deviation of what is added to y
     validation_batches: int = 10
     test_batches: int = 40
@@ -68,16 +69,16 @@ def regression_config(model: str, scale: str) -> RegressionConfig:
             evaluate_every=1000,
             save_every=1000,
         )
-        return RegressionConfig(sizes, RegressionData(dimension=20, points=40), train)
+        return RegressionConfig(sizes, RegressionData(dimension=20, points=40, paired=False), train)
     if scale == "small":
-        sizes = sized(model, depth=4, width=64, heads=4, feedforward=256)
+        sizes = sized(model, depth=2, width=64, heads=4, feedforward=256)
         train = TrainConfig(
-            steps=1200,
+            steps=2000,
             batch_size=32,
             learning_rate=2e-3,
             schedule="drop",
             drop_at=0.8,
-            evaluate_every=60,
+            evaluate_every=100,
             save_every=300,
         )
         return RegressionConfig(sizes, RegressionData(), train)
@@ -97,6 +98,7 @@ def regression_task(config: RegressionConfig, seed: int, data_dir: Path | None =
             dimension=data.dimension,
             points=data.points,
             noise=data.noise,
+            paired=data.paired,
             compare=compare,
             apart=apart,
             seed=number,
