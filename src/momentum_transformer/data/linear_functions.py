@@ -1,7 +1,7 @@
 """Linear regression in context: x₁, y₁, …, xₙ, yₙ, x → y, where y = w · x + noise with a w for each sequence.
 
-A token is d + 1 numbers: (x, 0), or zeros and y; where they are paired, the token of y has its x, too. x is standard normal, w is normal with variance 1 / d, so that the
-error of always saying 0 is 1 + noise².
+A token is d + 1 numbers: (x, 0), or zeros and y; where they are paired, the token of y has its x, too. x is standard
+normal, w is normal with variance 1 / d, so that the error of always saying 0 is 1 + noise².
 """
 
 import torch
