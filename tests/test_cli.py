@@ -30,7 +30,17 @@ def test_train_evaluate_and_report_in_one_go(tmp_path: Path, capsys: pytest.Capt
 def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("list") == 0
     shown = capsys.readouterr().out
-    words = ("copy", "adaptive-momentum", "medium", "paper", "copy-weighting", "lra-listops", "lra-released", "tables")
+    words = (
+        "copy",
+        "adaptive-momentum",
+        "medium",
+        "paper",
+        "copy-weighting",
+        "lra-listops",
+        "lra-released",
+        "tables",
+        "recall-rewrite",
+    )
     assert all(word in shown for word in words)
     assert max(map(len, shown.splitlines())) <= 80
 

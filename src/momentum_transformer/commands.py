@@ -62,7 +62,8 @@ def _(command: cli.List) -> int:
             console=CONSOLE,
         )
         return 0
-    columns = (Column("experiment", overflow="fold"), Column("models", no_wrap=True), *SCALES)
+    first = Column("experiment", overflow="fold", width=max(map(len, EXPERIMENTS)))
+    columns = (first, Column("models", no_wrap=True), *SCALES)
     table = Table(*columns, title="What one model takes on two CPU cores", padding=(0, 1, 0, 0), show_lines=True)
     for experiment in EXPERIMENTS.values():
         minutes = (experiment.minutes.get(scale, "–") for scale in SCALES)

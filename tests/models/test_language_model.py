@@ -7,10 +7,12 @@ from momentum_transformer import Encoder, MomentumAttention, MomentumResidual, S
 from momentum_transformer.models.language_model import LanguageModel
 
 
+@pytest.mark.parametrize("positions", [True, False])
 @pytest.mark.parametrize("mixer", [MomentumAttention(beta=0.6), SoftmaxAttention()], ids=["momentum", "softmax"])
-def test_prefill_and_steps_equal_the_whole(mixer: MomentumAttention | SoftmaxAttention) -> None:
+def test_prefill_and_steps_equal_the_whole(mixer: MomentumAttention | SoftmaxAttention, positions: bool) -> None:
     torch.manual_seed(0)
-    model = LanguageModel(11, Encoder(2, 16, 2, attention=mixer, residual=MomentumResidual(beta=0.9))).double().eval()
+    encoder = Encoder(2, 16, 2, attention=mixer, residual=MomentumResidual(beta=0.9))
+    model = LanguageModel(11, encoder, positions=positions).double().eval()
     tokens = torch.randint(0, 11, (3, 9))
     whole = model(tokens)
     logits, state = model.prefill(tokens[:, :4])
@@ -24,3 +26,19 @@ def test_prefill_and_steps_equal_the_whole(mixer: MomentumAttention | SoftmaxAtt
 def test_a_language_model_must_be_causal() -> None:
     with pytest.raises(ValueError, match="causal=True"):
         LanguageModel(5, Encoder(1, 8, 2, causal=False))
+
+
+def test_without_positions_equal_tokens_look_alike() -> None:
+    torch.manual_seed(0)
+    same = torch.full((1, 6), 3)
+    for positions in (True, False):
+        model = LanguageModel(5, Encoder(2, 8, 2, attention=SoftmaxAttention()), positions=positions).eval()
+        assert torch.allclose(model(same), model(same)[:, :1].expand(-1, 6, -1), atol=1e-6) != positions
+
+
+def test_logits_of_some_positions_are_those_of_all() -> None:
+    torch.manual_seed(0)
+    model = LanguageModel(5, Encoder(2, 8, 2)).double().eval()
+    tokens = torch.randint(0, 5, (3, 6))
+    mask = torch.rand(3, 6) > 0.5
+    assert torch.allclose(model(tokens, mask), model(tokens)[mask], atol=1e-12)

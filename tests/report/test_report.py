@@ -12,6 +12,7 @@ from momentum_transformer.experiments import REPRODUCTIONS
 from momentum_transformer.experiments.configuration import to_json
 from momentum_transformer.experiments.picture_scales import SHAPES
 from momentum_transformer.experiments.reproduce import requests
+from momentum_transformer.experiments.runs import Request
 from momentum_transformer.generation.grids import save_grid
 from momentum_transformer.report.page import write_report
 from momentum_transformer.report.section import separated
@@ -163,3 +164,17 @@ def test_a_real_browser_shows_every_figure_and_table(runs: Path, tmp_path: Path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 1200
         assert not problems
         browser.close()
+
+
+def test_runs_of_no_study_are_listed_and_unknown_ones_left_out(tmp_path: Path) -> None:
+    for name in ("recall", "known-to-another-version"):
+        request = Request("recall", "delta", "tiny", settings=("train.steps=2",))
+        run = RunDirectory(tmp_path / "runs" / name)
+        asked = {"experiment": name, "model": "delta", "scale": "tiny", "seed": 0, "settings": list(request.settings)}
+        run.create({**asked, "config": to_json(request.config)})
+        run.append_metrics({"kind": "validation", "step": 2, "loss": 0.5, "accuracy": 0.75, "seconds": 1.0})
+        run.append_metrics({"kind": "end", "step": 2, "seconds": 1.0, "best_step": 2})
+    page, left_out = write_report([tmp_path / "runs"], tmp_path / "report")
+    assert "recall delta tiny seed 0 train.steps=2: loss 0.5000, accuracy 0.7500" in page.read_text()
+    (line,) = left_out
+    assert line.startswith(f"{tmp_path / 'runs' / 'known-to-another-version'}: unknown experiment")

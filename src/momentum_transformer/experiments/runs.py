@@ -18,6 +18,8 @@ from . import EXPERIMENTS
 from .configuration import ConfigurationError, from_json, nearest, override, to_json
 from .experiment import Experiment
 
+SHOWN = 8  # metrics of the test split on the terminal; all are in metrics.jsonl
+
 
 @dataclass(frozen=True)
 class Request:
@@ -141,8 +143,9 @@ def _conclude(task: Task, request: Request, run: RunDirectory, world: World) -> 
     load_model(run.best, task.model)
     if isinstance(task, HasTest):
         metrics = _score_test(task, request.config, run, world, "best")
-        shown = " ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-        Console(quiet=not world.leads).print(f"test split: {shown}", highlight=False, soft_wrap=True)
+        shown = " ".join(f"{name} {value:.4f}" for name, value in list(metrics.items())[:SHOWN])
+        more = f" and {len(metrics) - SHOWN} more in metrics.jsonl" if len(metrics) > SHOWN else ""
+        Console(quiet=not world.leads).print(f"test split: {shown}{more}", highlight=False, soft_wrap=True)
     if samples is not None and world.leads:
         for line in samples(task, run.path / "samples"):
             run.append_metrics(line)

@@ -15,19 +15,28 @@ class LanguageModelState(NamedTuple):
 
 
 class LanguageModel(nn.Module):
-    """Token embedding and fixed positions, half of the width each, side by side; then a causal encoder."""
+    """Token embedding and fixed positions, half of the width each, side by side; then a causal encoder.
 
-    def __init__(self, vocabulary: int, encoder: Encoder) -> None:
+    With `positions=False` the embedding has the whole width, and order is what the encoder makes of it: lengths beyond
+    those of training bring nothing that it has not seen.
+    """
+
+    def __init__(self, vocabulary: int, encoder: Encoder, *, positions: bool = True) -> None:
         super().__init__()
         if not encoder.causal:
             raise ValueError("a language model needs Encoder(causal=True)")
-        self.embedding = nn.Embedding(vocabulary, encoder.width // 2)
+        self.positions = positions
+        self.embedding = nn.Embedding(vocabulary, encoder.width // 2 if positions else encoder.width)
         self.encoder = encoder
         self.logits = nn.Linear(encoder.width, vocabulary)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """tokens (b, n) → logits (b, n, vocabulary) of the token that comes next."""
-        return self.logits(self.encoder(self._embed(tokens, torch.arange(tokens.shape[1], device=tokens.device))))
+    def forward(self, tokens: Tensor, at: Tensor | None = None) -> Tensor:
+        """tokens (b, n) → logits (b, n, vocabulary) of the token that comes next.
+
+        With a mask `at` (b, n): (m, vocabulary), of its m positions only, which saves the others.
+        """
+        y = self.encoder(self._embed(tokens, torch.arange(tokens.shape[1], device=tokens.device)))
+        return self.logits(y if at is None else y[at])
 
     def prefill(self, tokens: Tensor) -> tuple[Tensor, LanguageModelState]:
         """The same, and the state from which `step` goes on."""
@@ -41,6 +50,8 @@ class LanguageModel(nn.Module):
         return self.logits(y), LanguageModelState(after, state.position + 1)
 
     def _embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        embedded = self.embedding(tokens)
+        embedded: Tensor = self.embedding(tokens)
+        if not self.positions:
+            return embedded
         place = sinusoids(positions, embedded.shape[-1]).to(embedded.dtype)
         return torch.cat([embedded, place.expand(*embedded.shape[:-1], -1)], -1)

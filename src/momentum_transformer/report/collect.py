@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..experiments.configuration import ConfigurationError
 from ..experiments.runs import Request, load_run
 from ..training.run_directory import RunDirectory, RunError, find_runs
 
@@ -44,10 +45,13 @@ def collect(paths: list[Path]) -> tuple[list[Run], list[str]]:
         if not root.exists():
             raise RunError(f"there is no {root}")
         for directory in find_runs(root):
-            if not directory.finished():
-                left_out.append(f"{directory.path}: {_so_far(directory)}")
-                continue
-            runs.append(_load(directory))
+            try:
+                if directory.finished():
+                    runs.append(_load(directory))
+                else:
+                    left_out.append(f"{directory.path}: {_so_far(directory)}")
+            except ConfigurationError as error:  # of another version: an experiment or setting that there is not here
+                left_out.append(f"{directory.path}: {error}")
     if not runs:
         given = ", ".join(map(str, paths))
         raise RunError(f"no finished run in {given}; train one first, for instance: momentum reproduce copy")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
+from ..experiments import REPRODUCTIONS
 from .collect import Run, collect
 from .efficiency import efficiency_sections
 from .figures import svg
@@ -58,7 +59,7 @@ def markdown(section: Section) -> str:
 def _page(sections: Sequence[Section], drawn: Sequence[str], runs: Sequence[Run], left_out: Sequence[str]) -> str:
     links = "".join(f'<a href="#{section.name}">{html.escape(section.title)}</a>' for section in sections)
     body = "".join(_section(section, figure) for section, figure in zip(sections, drawn, strict=True))
-    if not sections:
+    if not sections and not _without_study(runs):
         body = "<p>The runs belong to none of the studies that <code>momentum list</code> shows.</p>"
     missing = "".join(f"<li>{html.escape(line)}</li>" for line in left_out)
     note = f'<p class="note">Left out:</p><ul class="note">{missing}</ul>' if left_out else ""
@@ -66,9 +67,22 @@ def _page(sections: Sequence[Section], drawn: Sequence[str], runs: Sequence[Run]
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width"><title>Momentum Transformer: report</title>'
         f"<style>{CSS}</style></head><body><h1>Momentum Transformer: report</h1>"
-        f"<nav>{links}</nav>{body}{note}"
+        f"<nav>{links}</nav>{body}{_without_study(runs)}{note}"
         f"<footer><h2>Where the numbers come from</h2>{_sources(runs)}</footer></body></html>\n"
     )
+
+
+def _without_study(runs: Sequence[Run]) -> str:
+    """Runs of experiments that no study draws, a line each: what they had reached at their last step."""
+    drawn = {name for study in REPRODUCTIONS.values() for name, _ in study.lines}
+    items = ""
+    for run in runs:
+        request = run.request
+        if request.experiment not in drawn:
+            words = (request.experiment, request.model, request.scale, f"seed {request.seed}", *request.settings)
+            scores = (f"{name} {run.final(name):.4f}" for name in run.validation if name not in ("step", "seconds"))
+            items += f"<li>{html.escape(' '.join(words))}: {html.escape(', '.join(scores))}</li>"
+    return f"<h2>Runs without a section</h2><p>At their last step.</p><ul>{items}</ul>" if items else ""
 
 
 def _section(section: Section, figure: str) -> str:

@@ -149,21 +149,18 @@ def evaluate(
     """Mean loss and metrics over this process's share of validation or test data, and everyone else's."""
     was_training = model.training
     model.eval()
-    names: list[str] = []
-    sums = torch.zeros(0)
+    totals: dict[str, Tensor] = {}  # metric → its sum and count
     with torch.no_grad(), _autocast(config, world):
         for batch in batches:
             score = task.score(model, batch)
-            names = ["loss", *score.sums]
-            values = torch.stack(
-                [score.count.double(), score.loss.double(), *(s.double() for s in score.sums.values())]
-            )
-            sums = values if not sums.numel() else sums + values
+            for name, value in {"loss": score.loss, **score.sums}.items():
+                pair = torch.stack([value.double(), score.counts.get(name, score.count).double()])
+                totals[name] = totals[name] + pair if name in totals else pair
     model.train(was_training)
-    if not names:
+    if not totals:
         raise TrainingError("there is no data to evaluate on")
-    count, *totals = world.sum(sums).tolist()
-    return {name: total / count for name, total in zip(names, totals, strict=True)}
+    sums = world.sum(torch.stack(list(totals.values()))).tolist()
+    return {name: total / count for name, (total, count) in zip(totals, sums, strict=True)}
 
 
 def _evaluate(

@@ -1,7 +1,7 @@
 """What the loop needs to know of a task, and nothing more."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,6 +15,7 @@ class Score:
     loss: Tensor
     count: Tensor
     sums: dict[str, Tensor]  # further metrics, each divided by `count` in the end
+    counts: dict[str, Tensor] = field(default_factory=dict)  # of metrics that are divided by a count of their own
 
 
 class Task(Protocol):
