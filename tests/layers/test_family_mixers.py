@@ -272,7 +272,7 @@ def test_a_convolution_refuses_the_state_of_another() -> None:
             for t in (taps, other)
         )
         _, state = one(x, return_state=True)
-        with pytest.raises(ValueError, match="state.convolution must have tensors of shape"):
+        with pytest.raises(ValueError, match=r"state\.convolution must have tensors of shape"):
             two(x, state=state)
 
 
