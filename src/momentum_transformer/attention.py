@@ -82,6 +82,8 @@ def momentum_attention(
         weight = key_weights(weights_by_distance(c.beta, c.gamma, k.shape[2]).to(wide))[..., None]
         q, k, v = q.to(wide), k.to(wide), hidden(v, key_mask).to(wide) * weight
         c, numbers = Coefficients(), None
+        if not causal and backend in ("auto", "native"):
+            backend = "chunked"  # PyTorch, whose digits are those of the runs that reproduce the released code
     call = Call(
         q,
         k,

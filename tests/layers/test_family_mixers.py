@@ -12,8 +12,11 @@ from momentum_transformer import (
     GatedDeltaAttention,
     GatedMomentumAttention,
     LinearAttention,
+    LinformerAttention,
     MomentumAttention,
     MomentumDeltaAttention,
+    PerformerAttention,
+    ReformerAttention,
     RetentionAttention,
     ShortConvolution,
     SoftmaxAttention,
@@ -262,6 +265,16 @@ def test_what_a_mixer_cannot_do_is_one_clear_line() -> None:
 def test_a_convolution_checks_what_it_is_told(options: dict[str, Tensor], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         encoder("gated delta")(tokens(), **options)
+
+
+@pytest.mark.parametrize("kind", [PerformerAttention, ReformerAttention, lambda **o: LinformerAttention(N, **o)])
+def test_mixers_that_estimate_softmax_take_a_convolution_too(kind: Any) -> None:
+    torch.manual_seed(0)
+    layer = Attention(WIDTH, HEADS, kind(convolution=ShortConvolution()), causal=False)
+    layer(tokens().float())[0].square().sum().backward()
+    learned = [p for name, p in layer.named_parameters() if "convolution" in name and p.requires_grad]
+    assert len(learned) >= 2
+    assert all(p.grad is not None and p.grad.any() for p in learned)
 
 
 def test_a_convolution_refuses_the_state_of_another() -> None:

@@ -17,7 +17,9 @@ def tensors(n: int = 11) -> tuple[torch.Tensor, ...]:
 
 def linformer(length: int = 16, features: int = 4, share: bool = True) -> Linformer:
     torch.manual_seed(0)
-    layer = LinformerAttention(length, features, share).build(16, 3).double()
+    layer = LinformerAttention(length, features, share).build(16, 3)
+    assert isinstance(layer, Linformer)
+    layer.double()
     with torch.no_grad():
         for weights in layer.parameters():
             weights.mul_(20)  # from 0.02 to where the softmax is not flat

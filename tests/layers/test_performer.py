@@ -21,7 +21,9 @@ def tensors(n: int = 13, m: int | None = None, d: int = 6, seed: int = 0) -> tup
 
 def performer(features: int = 16, redraw: int = 1000, seed: int = 0) -> Performer:
     torch.manual_seed(seed)
-    return PerformerAttention(features=features, redraw=redraw).build(16, 3)
+    built = PerformerAttention(features=features, redraw=redraw).build(16, 3)
+    assert isinstance(built, Performer)
+    return built
 
 
 def literal(

@@ -8,7 +8,9 @@ from torch import Tensor, nn
 
 from ..ops.checks import check_mask, check_qkv
 from ..ops.softmax import softmax_attention
-from .situation import Situation
+from .convolution import ShortConvolution
+from .parts import with_parts
+from .situation import Mix, Situation
 
 
 @dataclass(frozen=True)
@@ -18,13 +20,14 @@ class LinformerAttention:
     length: int
     features: int = 256
     share: bool = True
+    convolution: ShortConvolution | None = None
 
     def __post_init__(self) -> None:
         if self.length < 1 or self.features < 1:
             raise ValueError(f"length and features must be 1 or more, not {self.length} and {self.features}")
 
-    def build(self, width: int, heads: int) -> "Linformer":
-        return Linformer(self, heads)
+    def build(self, width: int, heads: int) -> Mix:
+        return with_parts(Linformer(self, heads), width, heads, self.convolution)
 
 
 class Linformer(nn.Module):

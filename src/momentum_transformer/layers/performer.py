@@ -10,7 +10,9 @@ from ..attention import linear_attention
 from ..ops.checks import check_mask, check_qkv
 from ..ops.precision import full_precision
 from ..ops.random_features import log_features, orthogonal_gaussian
-from .situation import Situation
+from .convolution import ShortConvolution
+from .parts import with_parts
+from .situation import Mix, Situation
 
 EPSILON = 1e-12  # only so that a query that sees no key gives 0
 
@@ -21,13 +23,14 @@ class PerformerAttention:
 
     features: int = 256
     redraw: int = 1000
+    convolution: ShortConvolution | None = None
 
     def __post_init__(self) -> None:
         if self.features < 1 or self.redraw < 1:
             raise ValueError(f"features and redraw must be 1 or more, not {self.features} and {self.redraw}")
 
-    def build(self, width: int, heads: int) -> "Performer":
-        return Performer(self)
+    def build(self, width: int, heads: int) -> Mix:
+        return with_parts(Performer(self), width, heads, self.convolution)
 
 
 class Performer(nn.Module):

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from ..ops.lsh import lsh_attention
-from .situation import Situation
+from .convolution import ShortConvolution
+from .parts import WithParts, with_parts
+from .situation import Mix, Situation
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,7 @@ class ReformerAttention:
     buckets: int = 32
     rounds: int = 4
     chunk_size: int = 32
+    convolution: ShortConvolution | None = None
 
     def __post_init__(self) -> None:
         if self.buckets < 2 or self.buckets % 2:
@@ -26,8 +29,11 @@ class ReformerAttention:
         if self.rounds < 1 or self.chunk_size < 1:
             raise ValueError(f"rounds and chunk_size must be 1 or more, not {self.rounds} and {self.chunk_size}")
 
-    def build(self, width: int, heads: int) -> "ReformerAttention":
-        return self
+    def build(self, width: int, heads: int) -> Mix:
+        built = with_parts(self, width, heads, self.convolution)
+        if isinstance(built, WithParts) and built.convolution is not None:
+            built.convolution.key.requires_grad_(False)  # nobody reads k
+        return built
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, at: Situation) -> tuple[Tensor, Any]:
         at.refuse_reset("ReformerAttention")
