@@ -130,25 +130,39 @@ inline void adjoint_member(T* D, T* E, const T* s, const T* m, int64_t rows, int
         adjoint_multiplying<T, true, ERASE_LOOKAHEAD>(D, E, s, m, rows, dp, x, learn);
 }
 
-// A block of tokens whose u are known: from the state before them to those after each of them.
+// A block of tokens whose u are known: from the state before them to those after each of them, s divided by s_scale and
+// m by m_scale. As in the forward pass, decays go into these scales.
 template <class T> struct Recompute {
     const T *K, *U, *A;              // rows of features, of u, and of α for each feature, or null
     int64_t dp, ep, count;           // widths of these rows; tokens
-    const BlockCoefficients<T>& c;
     const uint8_t* reset;            // nothing before such a token exists
     int64_t slot;                    // elements from one kept state to the next; 0: only the last one is wanted
-    Decay<T> alpha[BLOCK], beta[BLOCK];
+    double s_scale[BLOCK], m_scale[BLOCK];
+    Decay<T> fade_s[BLOCK], fade_m[BLOCK];  // where a scale would become too small, it is multiplied in
+    bool fades[BLOCK];
+    T key[BLOCK], m_to_s[BLOCK];     // factors of a key, and of m in s, in these scales
 
     Recompute(const T* K, const T* U, const T* A, int64_t dp, int64_t ep, int64_t count,
               const BlockCoefficients<T>& c, const uint8_t* reset, int64_t slot)
-        : K(K), U(U), A(A), dp(dp), ep(ep), count(count), c(c), reset(reset), slot(slot) {
-        for (int64_t t = 0; t < count; t++) alpha[t] = Decay<T>(c.alpha[t]), beta[t] = Decay<T>(c.beta[t]);
-    }
-    static FORCE_INLINE void fade(Vec<T>& x, const Decay<T>& decay) {
-        x = decay.integer ? x + decay.rest * x : decay.rest * x;
+        : K(K), U(U), A(A), dp(dp), ep(ep), count(count), reset(reset), slot(slot) {
+        constexpr double LEAST = ScaledPlane<T>::LEAST;
+        double s = 1, m = 1;
+        for (int64_t t = 0; t < count; t++) {
+            if (reset[t]) s = m = 1;
+            double alpha = A || reset[t] ? 1 : c.alpha[t], beta = reset[t] || !c.momentum ? 1 : c.beta[t];
+            fades[t] = s * alpha < LEAST || m * beta < LEAST;
+            if (fades[t]) {
+                fade_s[t] = Decay<T>(s * alpha), fade_m[t] = Decay<T>(m * beta);
+                s = m = 1;
+            } else
+                s *= alpha, m *= beta;
+            s_scale[t] = s, m_scale[t] = m;
+            key[t] = T(c.momentum ? 1 / m : c.at[GAMMA][t] / s);
+            m_to_s[t] = T(c.at[GAMMA][t] * m / s);
+        }
     }
 
-    // R rows and one vector of features, in registers while the tokens go by. States are kept at `to`, or replace s, m.
+    // R rows and one vector of features, in registers while the tokens go by. States are kept, or the last one written.
     template <bool Channels, bool Momentum, bool Keep, int R>
     void registers(const T* s, const T* m, T* s_to, T* m_to, int64_t at, const T* u) const {
         Vec<T> state[R], momentum[R];
@@ -158,25 +172,23 @@ template <class T> struct Recompute {
             if (Momentum) momentum[r] = load(m + r * dp);
         }
         for (int64_t t = 0; t < count; t++, u += ep) {
-            const T gamma = c.at[GAMMA][t];
-            Vec<T> key = load(K + t * dp + at), channel{};
+            const Vec<T> scaled_key = key[t] * load(K + t * dp + at);
+            const T factor = m_to_s[t];
+            Vec<T> channel{};
             if (Channels) channel = load(A + t * dp + at);
-            if (!Momentum) key *= gamma;
-            if (reset[t])
-                for (int r = 0; r < R; r++) state[r] = momentum[r] = Vec<T>{};
-            const Decay<T> of_s = alpha[t], of_m = beta[t];
+            if (reset[t] || fades[t])
+                for (int r = 0; r < R; r++) {
+                    state[r] = reset[t] ? Vec<T>{} : fade_s[t](state[r]);
+                    if (Momentum) momentum[r] = reset[t] ? Vec<T>{} : fade_m[t](momentum[r]);
+                }
 #pragma GCC unroll 8
             for (int r = 0; r < R; r++) {
-                if (Channels)
-                    state[r] *= channel;
-                else
-                    fade(state[r], of_s);
+                if (Channels) state[r] *= channel;
                 if (Momentum) {
-                    fade(momentum[r], of_m);
-                    momentum[r] += u[r] * key;
-                    state[r] += gamma * momentum[r];
+                    momentum[r] += u[r] * scaled_key;
+                    state[r] += factor * momentum[r];
                 } else
-                    state[r] += u[r] * key;
+                    state[r] += u[r] * scaled_key;
                 if (Keep) {
                     store(s_to + t * slot + r * dp, state[r]);
                     if (Momentum) store(m_to + t * slot + r * dp, momentum[r]);
@@ -184,10 +196,11 @@ template <class T> struct Recompute {
             }
         }
         if (Keep) return;
+        const Decay<T> last_s(s_scale[count - 1]), last_m(m_scale[count - 1]);
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++) {
-            store(s_to + r * dp, state[r]);
-            if (Momentum) store(m_to + r * dp, momentum[r]);
+            store(s_to + r * dp, last_s(state[r]));
+            if (Momentum) store(m_to + r * dp, last_m(momentum[r]));
         }
     }
     template <bool Channels, bool Momentum, bool Keep>

@@ -125,17 +125,18 @@ template <class T> struct FamilyBackward {
             of_delta += load(block.predicted + at) * du;
             store(block.O + at, -delta * du);
         }
-        block.add(GAMMA, t, momentum ? T(x.d) * token.d_gamma : of_gamma);
+        if (!momentum) block.add(GAMMA, t, of_gamma);
         block.add(ETA, t, of_eta);
         block.add(DELTA, t, -of_delta);
     }
     bool reset_at(int64_t t) const { return reset[block.begin + t]; }
 
-    void tile(int64_t count, int64_t index, int64_t first, int64_t rows) {
+    void tile(const Recompute<T>& states, int64_t index, int64_t first, int64_t rows) {
+        const int64_t count = states.count;
         int64_t dp = size.dp, at = first * dp;
         T *D = adjoint + at, *E = size.planes == 2 ? adjoint + plane + at : nullptr;
         const T *s = start(index, 0) + at, *m = E ? start(index, 1) + at : nullptr;
-        block.recompute(count, reset + block.begin, slot_size())(s, m, slot(0, 0), slot(0, 1), first, rows);
+        states(s, m, slot(0, 0), slot(0, 1), first, rows);
         ScaledPlane<T> scaled_d{D, rows * dp}, scaled_e{E, rows * dp};
         for (int64_t t = count - 1; t >= -1; t--) {
             const AdjointScale<T>& x = scales[t + 1];
@@ -143,7 +144,9 @@ template <class T> struct FamilyBackward {
             scaled_d.factor = x.d, scaled_e.factor = x.e;
             set_token(t, count, first, rows, x);
             adjoint_member(D, E, t < 0 ? s : slot(t, 0), t < 0 ? m : slot(t, 1), rows, dp, token, block.c.erase, learn);
-            if (E && t + 1 < count && !x.clear) block.add(BETA, t + 1, T(x.e_before) * token.d_beta);
+            const double m_scale = t < 0 ? 1 : states.m_scale[t];
+            if (E && t + 1 < count && !x.clear) block.add(BETA, t + 1, T(x.e_before * m_scale) * token.d_beta);
+            if (E && t >= 0) block.add(GAMMA, t, T(x.d * m_scale) * token.d_gamma);
             if (t >= 0) finish_token(t, first, rows, x);
         }
         scaled_d.multiply_in();
@@ -155,27 +158,29 @@ template <class T> struct FamilyBackward {
         block.fill_keys(x, begin, count);
         block.fill_queries(x, begin, count);
         plan_scales(begin, count);
+        const Recompute<T> states = block.recompute(count, reset + begin, slot_size());
         for (int64_t first = 0; first < ep; first += most_rows)
-            tile(count, index, first, min(most_rows, ep - first));
-        scale_sums(count);
+            tile(states, index, first, min(most_rows, ep - first));
+        scale_sums(states);
         if (p.normalize || p.dz_after) denominators(count, index);
         block.write(x, count, totals);
     }
     // The sums over all tiles, in true units.
-    void scale_sums(int64_t count) {
+    void scale_sums(const Recompute<T>& states) {
         int64_t dp = size.dp;
-        for (int64_t t = -1; t < count; t++) {
+        for (int64_t t = -1; t < states.count; t++) {
             const AdjointScale<T>& x = scales[t + 1];
+            const double s = t < 0 ? 1 : states.s_scale[t], m = t < 0 ? 1 : states.m_scale[t];
             if (t >= 0) {
-                scale_row(block.dQ + t * dp, T(x.d));
+                scale_row(block.dQ + t * dp, T(x.d * s));
                 scale_row(block.dK + t * dp, T(size.planes == 2 ? x.e : x.d * block.c.at[GAMMA][t]));
             }
-            if (t + 1 == count) continue;
-            scale_row(block.dA + (t + 1) * dp, x.clear ? T(0) : T(x.d_before));
+            if (t + 1 == states.count) continue;
+            scale_row(block.dA + (t + 1) * dp, x.clear ? T(0) : T(x.d_before * s));
             if (block.c.erase == ERASE_NOTHING) continue;
-            scale_row(block.dP + (t + 1) * dp, T(x.d));
+            scale_row(block.dP + (t + 1) * dp, T(x.d * s));
             if (block.c.erase == ERASE_LOOKAHEAD) {
-                scale_row(block.dPM + (t + 1) * dp, T(x.d));
+                scale_row(block.dPM + (t + 1) * dp, T(x.d * m));
                 block.add_lookahead(t + 1);
             }
         }
