@@ -1,6 +1,6 @@
 // Any member of the family, forward pass: pack a block of tokens, run it through each tile of columns, divide.
 #pragma once
-#include "family_scan.h"
+#include "family_pairs.h"
 
 namespace {
 
@@ -147,6 +147,8 @@ template <class T> struct FamilyForward {
         packed.fill(x, begin, count);
         T factor[BLOCK];
         if (p.normalize) divide(factor, x, begin, count, first_tile == 0);
+        const bool pairs = goes_by_pairs(packed.c, reset + begin, count);
+        T products[BLOCK];
         for (int64_t index = first_tile; index < last_tile; index++) {
             ColumnTile<T> tile = size.tile(index);
             T *s = tile.in(plane[0]), *m = size.planes == 2 ? tile.in(plane[1]) : nullptr;
@@ -159,7 +161,11 @@ template <class T> struct FamilyForward {
                                   packed.values(x, begin, count, tile),
                                   {out, whole ? y.stride / (int64_t)sizeof(T) : tile.ld},
                                   {p.predictions ? kept : nullptr, tile.ld}, reset + begin, packed.c};
-            scan_tile_of_columns(tile, s, m, prediction + tile.first, tokens);
+            if (pairs && index == first_tile) pair_products(products, tokens, size.d);
+            if (pairs)
+                scan_pairs_of_tile(tile, s, prediction + tile.first, tokens, products);
+            else
+                scan_tile_of_columns(tile, s, m, prediction + tile.first, tokens);
             if (base) read_base(tile.in(base), count, tile, reset + begin);
             if (!whole) write_outputs(y, begin, count, tile, factor);
             for (int64_t t = 0; p.predictions && t < count; t++)
