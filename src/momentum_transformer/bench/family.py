@@ -44,7 +44,7 @@ class FamilyPlan:
         return replace(self, shapes=shapes, kda=shapes, tokens=tokens)
 
 
-FULL_FAMILY = FamilyPlan(FAMILY_SHAPES, KDA_SHAPES, TOKENS, Budget(seconds=2.0, least=3, most=1000, call=60.0))
+FULL_FAMILY = FamilyPlan(FAMILY_SHAPES, KDA_SHAPES, TOKENS, Budget(seconds=2.0, least=2, most=1000, call=60.0))
 QUICK_FAMILY = FamilyPlan((), (), (), Budget(seconds=0.1, most=5)).at((Shape(1, 2, 96, 16),))
 
 

@@ -60,13 +60,12 @@ def member_inputs(qkv: list[Tensor], computes: str, generator: torch.Generator) 
 
 def attend_member(q: Tensor, k: Tensor, v: Tensor, *extras: Tensor, computes: str, backend: Any) -> Any:
     """y, and for one token also s after it. The delta rule erases what the decayed state predicts."""
-    given = dict(zip(EXTRAS[computes], extras, strict=True))
+    given: dict[str, Any] = dict(zip(EXTRAS[computes], extras, strict=True))
     alpha = given["alpha"]
     if computes == "KDA":
         return recurrent_attention(q, k, v, **given, erase=alpha * k, delta=1.0, backend=backend)
     if computes == "one token":
         state = RecurrentState(given.pop("state"), None, None)
-        options = {"state": state, "return_state": True, "backend": backend}
-        y, after = recurrent_attention(q, k, v, **given, delta=alpha, **options)
+        y, after = recurrent_attention(q, k, v, **given, delta=alpha, state=state, return_state=True, backend=backend)
         return y, after.s
     return recurrent_attention(q, k, v, **given, delta=alpha, backend=backend)
