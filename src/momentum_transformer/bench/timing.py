@@ -16,6 +16,7 @@ from .contestants import OURS, Attend, Contestant, adapted, inputs
 from .members import EXTRAS
 from .shapes import Shape
 
+Clock = Callable[[], float]
 Direction = Literal["forward", "forward+backward"]
 DIRECTIONS: tuple[Direction, ...] = ("forward", "forward+backward")
 GEMM = 1024
@@ -37,7 +38,12 @@ class Budget:
 
 
 def time_shape(
-    shape: Shape, direction: Direction, contestants: Mapping[Contestant, Attend], budget: Budget
+    shape: Shape,
+    direction: Direction,
+    contestants: Mapping[Contestant, Attend],
+    budget: Budget,
+    *,
+    clock: Clock = time.perf_counter,
 ) -> dict[str, Any]:
     """Best and median seconds of everyone at one shape, and the rate of a matrix product in the same rounds."""
     give_back()
@@ -60,7 +66,7 @@ def time_shape(
             rounds[name] = budget.rounds(once(call))
         except (RuntimeError, ValueError, AssertionError) as failure:
             skipped[name] = f"failed: {failure}".splitlines()[0]
-    seconds = interleave({name: calls[name] for name in rounds}, rounds)
+    seconds = interleave({name: calls[name] for name in rounds}, rounds, clock)
     rows = []
     for contestant in contestants:
         name = contestant.name
@@ -111,7 +117,9 @@ def prepare(attend: Attend, tensors: Sequence[Tensor], direction: Direction) -> 
     return forward if direction == "forward" else forward_backward
 
 
-def interleave(calls: Mapping[str, Callable[[], object]], rounds: Mapping[str, int]) -> dict[str, dict[int, float]]:
+def interleave(
+    calls: Mapping[str, Callable[[], object]], rounds: Mapping[str, int], clock: Clock = time.perf_counter
+) -> dict[str, dict[int, float]]:
     """Seconds of every call by round. Whoever has fewer rounds takes part in some, evenly spread over all."""
     total = max(rounds.values())
     seconds: dict[str, dict[int, float]] = {name: {} for name in calls}
@@ -121,7 +129,7 @@ def interleave(calls: Mapping[str, Callable[[], object]], rounds: Mapping[str, i
         for name in names[first:] + names[:first]:
             share = rounds[name]
             if (i + 1) * share // total > i * share // total:
-                seconds[name][i] = once(calls[name])
+                seconds[name][i] = once(calls[name], clock)
                 if available_memory() < enough:  # what contestants leave behind in pieces adds up
                     give_back()
     return seconds
@@ -144,11 +152,11 @@ def available_memory() -> float:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), math.inf)
 
 
-def once(call: Callable[[], object]) -> float:
+def once(call: Callable[[], object], clock: Clock = time.perf_counter) -> float:
     """Seconds of one call."""
-    start = time.perf_counter()
+    start = clock()
     call()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def _too_much(shape: Shape, direction: Direction, contestant: Contestant, attend: Attend, budget: Budget) -> str:
