@@ -155,8 +155,9 @@ def training_table() -> str:
         for row in result["rows"]
     )
     machine = result["machine"]
+    threads = f"{machine['threads']} thread{'s' * (machine['threads'] > 1)} on {machine['cores']} cores"
     where = (
-        f"{result['meaning']}; the {result['backend']} backend on {machine['cores']} cores ({machine['cpu']}, torch "
+        f"{result['meaning']}; the {result['backend']} backend, {threads} ({machine['cpu']}, torch "
         f"{machine['torch']}), {machine['started']}. Command: `{result['command']}`."
     )
     return f"{Table('', columns, rows).markdown()}\n{where[0].upper()}{where[1:]}\n"
