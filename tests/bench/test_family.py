@@ -195,7 +195,7 @@ def test_terminal_tables_fit_eighty_columns_and_show_every_cell() -> None:
 def test_docs_take_everything_from_the_record() -> None:
     text = family_tables.markdown(RECORD)
     for part in (
-        "1 and 2 threads on 2 cores of a processor",
+        "1 thread and 2 threads on 2 cores of a processor",
         "`momentum bench --family`",
         "Targets of the family, 2 threads",
     ):

@@ -69,9 +69,9 @@ def bounds_table(record: Record, threads: int = 1) -> Table:
             continue
         seconds = (one.operations, one.bytes, one.operations + one.bytes, one.measured, one.asked)
         what = f"{one.computes}, {one.direction}, {one.shape}"
-        rows.append((what, *(f"{1e3 * x:.3g}" for x in seconds), one.binding))
+        rows.append((what, *(milliseconds({"best": x}, median=False) for x in seconds), one.binding))
     title = "What bounds the members: ms of their operations at the GEMM rate, of their bytes at the triad's rate"
-    heads = ("operations", "bytes", "both", "measured", "targets ask", "most are")
+    heads = ("operations", "bytes", "both", "measured", "targets ask", "bound by")
     return Table(f"{title}, {_threads(threads)}", ("ours", *heads), tuple(rows))
 
 
@@ -104,4 +104,4 @@ def markdown(record: Record) -> str:
     sections += [bounds_table(record), times_table(record), memory_table(record), gate_table(record)]
     shown = (f"**{table.title}**\n\n{table.markdown()}" for table in sections)
     machine = " ".join(rates(record, count) for count in counts)
-    return "\n".join([f"{where(record, ' and '.join(map(str, counts)))}{machine}\n", *shown])
+    return "\n".join([f"{where(record, ' and '.join(map(_threads, counts)))}{machine}\n", *shown])

@@ -144,17 +144,17 @@ def markdown(record: Record) -> str:
     sections += [lengths_table(record), memory_table(record), contestants_table(record)]
     first, *rest = (f"**{table.title}**\n\n{table.markdown()}" for table in sections)
     picture = "![Time and memory against the length](results/bench.svg)\n"
-    return "\n".join([where(record, record["threads"]), first, picture, *rest])
+    return "\n".join([where(record, f"{record['threads']} threads"), first, picture, *rest])
 
 
-def where(record: Record, threads: int | str) -> str:
+def where(record: Record, threads: str) -> str:
     """On which machine, with which versions and by which command a record was made."""
     versions = {**record["versions"], **record["peers"]}
     installed = ", ".join(f"{name} {number}" for name, number in versions.items() if number)
     missing = [name for name, number in record["peers"].items() if not number]
     absent = f" Not installed: {', '.join(missing)}." if missing else ""
     return (
-        f"float32, causal, β = {record['beta']:g}, {threads} threads on {record['cores']} cores of "
+        f"float32, causal, β = {record['beta']:g}, {threads} on {record['cores']} cores of "
         f"{record['cpu']}, Python {record['python']}, {installed}.{absent} Allocator: {record['allocator']}. "
         f"Command: `{record['command']}`, {record['started']}, commit {(record['commit'] or 'unknown')[:12]}"
         f"{' with changes' if record['dirty'] else ''}.\n"
