@@ -9,6 +9,7 @@ rest of the same step: both are measured together, so that a busy machine slows 
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -156,7 +157,7 @@ def main() -> None:
         rows.append(measure(model, arguments.steps))
         print(rows[-1], flush=True)
     result = {
-        "command": "python -m benchmarks.training",
+        "command": " ".join(["python -m benchmarks.training", *sys.argv[1:]]),
         "machine": machine(),
         "backend": active_backend(),
         "meaning": "medians over steps of the copy task at paper scale, 64 x 128 tokens; "

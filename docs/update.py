@@ -143,10 +143,11 @@ def accuracy_table() -> str:
 def training_table() -> str:
     """Where a training step goes, by benchmarks/training.py."""
     result = json.loads((ROOT / "results" / "training.json").read_text())
-    columns = ("model", "s a step", "the loop adds", "attention", f"< {100 * ATTENTION_SHARE:.0f} %")
+    columns = ("model", "steps", "s a step", "the loop adds", "attention", f"< {100 * ATTENTION_SHARE:.0f} %")
     rows = tuple(
         (
             row["model"],
+            str(row["steps"]),
             f"{row['step_seconds']:.2f}",
             f"{100 * row['loop_overhead']:.2f} %",
             f"{100 * row['attention_share']:.1f} %",
