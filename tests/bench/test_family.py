@@ -114,7 +114,7 @@ def test_operations_are_those_of_the_token_form() -> None:
     assert operations(shape, "gated delta", "forward") == 3 * element  # added, read by q, read by the next key
     assert operations(shape, "momentum delta", "forward") == 4 * element
     assert operations(shape, "KDA", "forward") == 4 * element
-    assert operations(shape, "gated delta", "forward+backward") == 10 * element
+    assert operations(shape, "gated delta", "forward+backward") == 11 * element
 
 
 def test_bytes_are_those_of_tensors_coefficients_and_of_one_token_the_state() -> None:

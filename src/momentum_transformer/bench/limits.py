@@ -29,11 +29,11 @@ PEER = "fast-transformers"
 COMPUTES: tuple[Computes, ...] = ("linear", "momentum")
 
 
-# Multiply-adds of the token form on an element of the state, forward and backward. Forward: a token is added (through m,
-# if there is momentum), q reads the state, the erase vector of the next token reads it; a decay a channel is one
+# Multiply-adds of the token form on an element of the state, forward and backward. Forward: a token is added (through
+# m, if there is momentum), q reads the state, the erase vector of the next token reads it; a decay a channel is one
 # multiplication more. Backward: s (and m) are made once more; from the last token to the first q·dy is added to ds and
-# p·do, the gradient of the prediction, taken off again, k and u read ds for du and dk, dy and do read s for dq and dp, and
-# the product of ds and s is the gradient of the decay. Momentum has dm ← dm + γ·ds and the gradients of β and γ besides.
+# p·do, the gradient of the prediction, taken off again, k and u read ds for du and dk, dy and do read s for dq and dp,
+# and ds·s is the gradient of the decay. Momentum has dm ← dm + γ·ds and the gradients of β and γ besides.
 MEMBER_ADDS = {
     "gated delta": (3, 7 + 1),
     "gated delta a head": (3, 7 + 1),
