@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor, nn
 
+from ..backend.surroundings import short_convolution
 from ..ops.checks import check_choice
-from ..ops.convolution import short_convolution
 from .situation import Situation
 
 Pasts = tuple[Tensor, Tensor, Tensor]  # (b, taps - 1, width) of q, k and v
@@ -64,21 +63,18 @@ class Convolution(nn.Module):
                 f"{past.device}"
             )
 
-    def _convolve(self, x: Tensor, weight: Tensor, past: Tensor | None, at: Situation) -> tuple[Tensor, Tensor]:
-        lines = x.transpose(1, 2).flatten(2)  # (b, n, h · d)
-        if at.causal:
-            y, after = short_convolution(lines, weight, past, mask=at.key_mask, reset=at.reset)
-        else:
-            half = lines.shape[2] // 2 // x.shape[3] * x.shape[3]
-            ahead, _ = short_convolution(lines[..., :half], weight[:half], mask=at.key_mask, reset=at.reset)
-            turned = at.reversed()
-            back, after = short_convolution(
-                lines[..., half:].flip(1), weight[half:], mask=turned.key_mask, reset=turned.reset
-            )
-            y = torch.cat([ahead, back.flip(1)], 2)
-        if self.options.activation == "silu":
-            y = F.silu(y)
-        return y.unflatten(2, (x.shape[1], -1)).transpose(1, 2), after
+    def _convolve(self, x: Tensor, weight: Tensor, past: Tensor | None, at: Situation) -> tuple[Tensor, Tensor | None]:
+        heads, width = x.shape[1], x.shape[3]
+        y, after = short_convolution(
+            x.transpose(1, 2).flatten(2),  # (b, n, h · d)
+            weight,
+            past if at.causal else None,
+            mask=at.key_mask,
+            reset=at.reset,
+            silu=self.options.activation == "silu",
+            turned=None if at.causal else heads // 2 * width,
+        )
+        return y.unflatten(2, (heads, -1)).transpose(1, 2), after
 
     def extra_repr(self) -> str:
         return f"taps={self.options.taps}, activation={self.options.activation}"

@@ -5,9 +5,12 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor, nn
 
+from ..backend.surroundings import norm_and_gate
 from ..ops.checks import check_choice, check_mask
 from .convolution import Convolution, Pasts, ShortConvolution
 from .situation import Mix, Situation
+
+EPS = 1e-5  # of the norm
 
 
 class PartsState(NamedTuple):
@@ -41,7 +44,7 @@ class NormAndGate(nn.Module):
     def __init__(self, options: Tail, width: int, heads: int) -> None:
         super().__init__()
         inner = width // heads
-        self.norm = nn.RMSNorm(inner, eps=1e-5) if options.norm else None
+        self.norm = nn.RMSNorm(inner, eps=EPS) if options.norm else None
         self.gate: nn.Module | None = None
         if options.gate == "full":
             self.gate = nn.Linear(width, width, bias=False)
@@ -49,12 +52,12 @@ class NormAndGate(nn.Module):
             self.gate = nn.Sequential(nn.Linear(width, inner, bias=False), nn.Linear(inner, width))
 
     def forward(self, y: Tensor, at: Situation) -> Tensor:
-        if self.norm is not None:
-            y = self.norm(y.to(self.norm.weight.dtype)).to(y.dtype)
+        gate = None
         if self.gate is not None:
-            opened = self.gate(tokens_of(at)).sigmoid().unflatten(-1, (y.shape[1], -1)).transpose(1, 2)
-            y = y * opened.to(y.dtype)
-        return y
+            gate = self.gate(tokens_of(at)).unflatten(-1, (y.shape[1], -1)).transpose(1, 2)
+        if self.norm is not None:
+            return norm_and_gate(y, self.norm.weight, gate, eps=EPS)
+        return y if gate is None else y * gate.sigmoid().to(y.dtype)
 
 
 def tokens_of(at: Situation) -> Tensor:

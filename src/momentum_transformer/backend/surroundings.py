@@ -1,0 +1,72 @@
+"""What stands around a recurrence: convolution, norm and gate. By native code where it does not refuse, else PyTorch."""
+
+import torch
+
+from ..ops import convolution as pytorch_convolution
+from ..ops import row_norm as pytorch_norm
+from ..ops.shapes import Tensor
+from ..ops.tracing import transformed
+from .cpu.causal_operator import DTYPES
+from .cpu.convolution_operator import MOST_TAPS, convolution, wide
+from .cpu.native_backend import status
+from .cpu.row_norm_operator import normalized
+
+
+def refusal(*tensors: Tensor | None) -> str | None:
+    """Why native code cannot serve tensors like these; the first gives the dtype."""
+    x = tensors[0]
+    assert x is not None
+    if any(one is not None and one.device.type != "cpu" for one in tensors):
+        return f"it runs on the CPU, and x is on {x.device}"
+    if x.dtype not in DTYPES:
+        return f"it knows {', '.join(str(dtype) for dtype in DTYPES)}, not {x.dtype}"
+    if x.numel() == 0:
+        return "an empty tensor has no rows to point at"
+    if transformed():
+        return "it knows neither forward-mode derivatives nor the transforms of torch.func"
+    return status()
+
+
+def short_convolution(
+    x: Tensor,
+    weight: Tensor,
+    past: Tensor | None = None,
+    *,
+    mask: Tensor | None = None,
+    reset: Tensor | None = None,
+    silu: bool = False,
+    turned: int | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """ops/convolution.py: each channel of x (b, n, c) convolved with weight (c, taps), and the tokens to go on from.
+
+    Args:
+        turned: channels from here on look at the tokens that come after; then there are none to go on from.
+    """
+    if refusal(x, weight, past, mask, reset) is None and 2 <= weight.shape[1] <= MOST_TAPS:
+        tensors = (x, weight.to(wide(x)), None if past is None else past.to(x.dtype), mask, reset)
+        needs = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in tensors[:3])
+        options = (silu, x.shape[2] if turned is None else turned)
+        y, after = convolution(tensors, options, needs_gradients=needs)
+        return y, after if turned is None else None
+    if turned is None:
+        return pytorch_convolution.short_convolution(x, weight, past, mask=mask, reset=reset, silu=silu)
+    y = pytorch_convolution.two_way_convolution(x, weight, turned=turned, mask=mask, reset=reset, silu=silu)
+    return y, None
+
+
+def norm_and_gate(x: Tensor, weight: Tensor, gate: Tensor | None, *, eps: float) -> Tensor:
+    """RMSNorm(x) · sigmoid(gate), rows (b, h, n, d) of x and gate."""
+    return _row_norm(x, weight, gate, mean=True, eps=eps)
+
+
+def l2_normalized(x: Tensor) -> Tensor:
+    """x/‖x‖, as in ops/feature_maps.py."""
+    return _row_norm(x, None, None, mean=False, eps=1e-6)
+
+
+def _row_norm(x: Tensor, weight: Tensor | None, gate: Tensor | None, *, mean: bool, eps: float) -> Tensor:
+    if x.ndim != 4 or refusal(x, weight, gate) is not None:
+        return pytorch_norm.row_norm(x, weight, gate, mean=mean, eps=eps)
+    tensors = (x, None if weight is None else weight.to(wide(x)), None if gate is None else gate.to(x.dtype))
+    needs = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in tensors)
+    return normalized(tensors, (mean, eps), needs_gradients=needs)
