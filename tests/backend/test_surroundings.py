@@ -9,6 +9,7 @@ from torch.func import grad, vmap
 
 from momentum_transformer.backend import surroundings
 from momentum_transformer.backend.cpu.library import Missing, native
+from momentum_transformer.backend.cpu.row_norm_operator import native_map
 from momentum_transformer.ops import convolution as pytorch_convolution
 from momentum_transformer.ops.feature_maps import l2_normalized
 from momentum_transformer.ops.row_norm import row_norm
@@ -17,6 +18,8 @@ pytestmark = pytest.mark.skipif(isinstance(native(), Missing), reason=f"native k
 SHAPES = [(1, 1, 1), (2, 5, 3), (3, 37, 16), (2, 64, 33), (1, 19, 130)]
 BOUNDS = {torch.float64: 1e-12, torch.float32: 1e-5}
 Function = Callable[..., tuple[Tensor, ...]]
+unit_rows = native_map(l2_normalized)
+assert unit_rows is not None
 
 
 def assert_close(given: Sequence[Tensor], wanted: Sequence[Tensor], bound: float) -> None:
@@ -197,7 +200,7 @@ def test_norms_are_the_forms_in_pytorch(d: int, kind: str, instruction_set: str)
 
             def native_form(*a: Tensor) -> tuple[Tensor, ...]:
                 if len(a) == 1:
-                    return (surroundings.l2_normalized(a[0]),)
+                    return (unit_rows(a[0]),)
                 return (surroundings.norm_and_gate(*a, eps=1e-5),)
 
             assert_close(outputs_and_gradients(native_form, inputs), [a.to(dtype) for a in wanted], bound)
@@ -247,8 +250,8 @@ def test_gradients_can_be_differentiated_again_and_mapped() -> None:
     wanted = torch.autograd.grad(convolve(x, weight, past)[0].square().sum(), x)[0]
     plain = (x.detach(), weight.detach(), past.detach())
     assert_close([grad(lambda *a: convolve(*a)[0].square().sum())(*plain)], [wanted], 1e-12)
-    each = vmap(lambda one: surroundings.l2_normalized(one))(rows[0].detach()[None])
-    assert_close([each[0]], [surroundings.l2_normalized(rows[0]).detach()], 1e-12)
+    each = vmap(lambda *a: norm(*a))(*(a.detach()[None] for a in rows))
+    assert_close([each[0]], [norm(*rows).detach()], 1e-12)
 
 
 def test_operators_called_directly_raise_for_what_does_not_fit() -> None:

@@ -1,9 +1,7 @@
 """What stands around a recurrence: convolution, norm and gate. By native code where it does not refuse, else PyTorch."""
 
-import torch
-
 from ..ops import convolution as pytorch_convolution
-from ..ops import row_norm as pytorch_norm
+from ..ops.row_norm import row_norm
 from ..ops.shapes import Tensor
 from ..ops.tracing import transformed
 from .cpu.causal_operator import DTYPES
@@ -44,9 +42,7 @@ def short_convolution(
     """
     if refusal(x, weight, past, mask, reset) is None and 2 <= weight.shape[1] <= MOST_TAPS:
         tensors = (x, weight.to(wide(x)), None if past is None else past.to(x.dtype), mask, reset)
-        needs = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in tensors[:3])
-        options = (silu, x.shape[2] if turned is None else turned)
-        y, after = convolution(tensors, options, needs_gradients=needs)
+        y, after = convolution(tensors, silu=silu, turned=x.shape[2] if turned is None else turned)
         return y, after if turned is None else None
     if turned is None:
         return pytorch_convolution.short_convolution(x, weight, past, mask=mask, reset=reset, silu=silu)
@@ -56,17 +52,6 @@ def short_convolution(
 
 def norm_and_gate(x: Tensor, weight: Tensor, gate: Tensor | None, *, eps: float) -> Tensor:
     """RMSNorm(x) · sigmoid(gate), rows (b, h, n, d) of x and gate."""
-    return _row_norm(x, weight, gate, mean=True, eps=eps)
-
-
-def l2_normalized(x: Tensor) -> Tensor:
-    """x/‖x‖, as in ops/feature_maps.py."""
-    return _row_norm(x, None, None, mean=False, eps=1e-6)
-
-
-def _row_norm(x: Tensor, weight: Tensor | None, gate: Tensor | None, *, mean: bool, eps: float) -> Tensor:
-    if x.ndim != 4 or refusal(x, weight, gate) is not None:
-        return pytorch_norm.row_norm(x, weight, gate, mean=mean, eps=eps)
-    tensors = (x, None if weight is None else weight.to(wide(x)), None if gate is None else gate.to(x.dtype))
-    needs = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in tensors)
-    return normalized(tensors, (mean, eps), needs_gradients=needs)
+    if refusal(x, weight, gate) is not None:
+        return row_norm(x, weight, gate, mean=True, eps=eps)
+    return normalized(x, weight.to(wide(x)), None if gate is None else gate.to(x.dtype), mean=True, eps=eps)

@@ -14,7 +14,7 @@ from ...ops.convolution import short_convolution, two_way_convolution
 from ...ops.tracing import eager
 from .causal_operator import DTYPES, check_no_tangent, run
 from .higher_derivatives import gradients, natively_differentiable
-from .library import Convolution, TensorView, contiguous_rows, pointer
+from .library import LineConvolution, TensorView, contiguous_rows, pointer
 
 MOST_TAPS = 8
 TENSORS = 3  # x, weight, past: what may need gradients
@@ -63,11 +63,11 @@ def _lines(x: Tensor) -> TensorView:
     return TensorView(x.data_ptr(), b, 0, n)
 
 
-def _problem(x: Tensor, weight: Tensor, rest: tuple[Tensor | None, ...], *, silu: bool, turned: int) -> Convolution:
+def _problem(x: Tensor, weight: Tensor, rest: tuple[Tensor | None, ...], *, silu: bool, turned: int) -> LineConvolution:
     """Of an x with contiguous rows, and other tensors that are contiguous."""
     b, n, c = x.shape
     past, mask, reset = rest
-    problem = Convolution(b=b, n=n, c=c, taps=weight.shape[1], silu=silu, turned=turned)
+    problem = LineConvolution(b=b, n=n, c=c, taps=weight.shape[1], silu=silu, turned=turned)
     # another thread pays off only if it gets some ten thousand elements
     problem.threads = max(1, min(torch.get_num_threads(), x.numel() // 2**14))
     problem.dtype, problem.x, problem.weight = DTYPES.index(x.dtype), _lines(x), weight.data_ptr()
@@ -131,18 +131,19 @@ def backward(
     x, dy, weight = contiguous_rows(x), contiguous_rows(dy), weight.contiguous()
     d_after, *rest = (None if one is None else one.contiguous() for one in (d_after, past, mask, reset))
     problem = _problem(x, weight, tuple(rest), silu=silu, turned=turned)
-    dx, d_past = _new_lines(x, mask), x.new_empty(x.shape[:0] if past is None else past.shape)
-    if past is None:
-        d_past = x.new_empty((0,))
-    parts = weight.new_zeros((b, taps, c))
-    problem.dy, problem.dx, problem.d_weight = _lines(dy), _lines(dx), parts.data_ptr()
+    dx, d_weight = _new_lines(x, mask), torch.empty_like(weight)
+    d_past = x.new_empty((0,) if past is None else past.shape)
+    parts = weight.new_empty((b, taps, c))
+    problem.dy, problem.dx = _lines(dy), _lines(dx)
+    problem.d_parts, problem.d_weight = parts.data_ptr(), d_weight.data_ptr()
     problem.d_past = None if past is None else d_past.data_ptr()
     problem.d_after = d_after.data_ptr() if d_after is not None and d_after.numel() else None
     if x.numel():
         run("convolution_backward", problem, x.dtype)
-    elif past is not None:
-        d_past.zero_() if d_after is None else d_past.copy_(d_after)
-    return dx, parts.sum(0).t().flip(1).contiguous(), d_past
+    else:
+        d_weight.zero_()
+        d_past.zero_() if past is None or d_after is None else d_past.copy_(d_after)
+    return dx, d_weight, d_past
 
 
 def _forward(*inputs: Any) -> tuple[Tensor, Tensor]:
@@ -164,16 +165,14 @@ def _backward_fake(
     return x.new_empty(x.shape), weight.new_empty(weight.shape), d_past
 
 
-def convolution(
-    tensors: tuple[Tensor | None, ...], options: tuple[bool, int], *, needs_gradients: bool
-) -> tuple[Tensor, Tensor]:
+def convolution(tensors: tuple[Tensor | None, ...], *, silu: bool, turned: int) -> tuple[Tensor, Tensor]:
     """y and the tokens to go on from, for x, weight, past, mask, reset."""
     if not eager(*tensors):  # as in autograd.py: the dispatcher only where somebody traces the call
-        found: tuple[Tensor, Tensor] = torch.ops.momentum.short_convolution(*tensors, *options)
+        found: tuple[Tensor, Tensor] = torch.ops.momentum.short_convolution(*tensors, silu, turned)
         return found
-    if needs_gradients:
-        return _Convolution.apply(*tensors, *options)
-    return forward(*tensors, *options)  # type: ignore[arg-type]
+    if torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in tensors):
+        return _Convolution.apply(*tensors, silu, turned)
+    return forward(*tensors, silu, turned)  # type: ignore[arg-type]
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

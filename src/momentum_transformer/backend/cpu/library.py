@@ -116,7 +116,7 @@ class Program(ctypes.Structure):
     _fields_ = (*_integers("count threads"), *_pointers("tasks"))
 
 
-class Convolution(ctypes.Structure):
+class LineConvolution(ctypes.Structure):
     """native/surroundings.h, field by field."""
 
     _fields_ = (
@@ -124,7 +124,7 @@ class Convolution(ctypes.Structure):
         *_views("x y"),
         *_pointers("weight mask reset past after"),
         *_views("dy dx"),
-        *_pointers("d_after d_past d_weight"),
+        *_pointers("d_after d_past d_parts d_weight"),
     )
 
 
@@ -142,7 +142,10 @@ class RowNorm(ctypes.Structure):
 
 
 # as dispatch.cpp lists their sizes
-STRUCTURES = (Problem, FamilyProblem, Step, ResidualNorm, Linear, CachedAttention, Task, Program, Convolution, RowNorm)
+STRUCTURES = (
+    *(Problem, FamilyProblem, Step, ResidualNorm, Linear, CachedAttention, Task, Program),
+    *(LineConvolution, RowNorm),
+)
 TASKS = (Linear, Step, CachedAttention, ResidualNorm)  # the kinds of Task, as native/program.h numbers them
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...ops.feature_maps import L2_EPS, FeatureMap, l2_normalized
 from ...ops.row_norm import row_norm
 from ...ops.tracing import eager
 from .causal_operator import DTYPES, check_no_tangent, run
@@ -101,14 +102,23 @@ def _backward_fake(
     return empty_rows(x, None), d_weight, x.new_empty((0,)) if gate is None else empty_rows(gate, None)
 
 
-def normalized(tensors: tuple[Tensor | None, ...], options: tuple[bool, float], *, needs_gradients: bool) -> Tensor:
-    """y for x, weight, gate."""
-    if not eager(*tensors):  # as in autograd.py: the dispatcher only where somebody traces the call
-        found: Tensor = torch.ops.momentum.row_norm(*tensors, *options)
+def normalized(x: Tensor, weight: Tensor | None, gate: Tensor | None, *, mean: bool, eps: float) -> Tensor:
+    """ops/row_norm.py in native code."""
+    if not eager(x, weight, gate):  # as in autograd.py: the dispatcher only where somebody traces the call
+        found: Tensor = torch.ops.momentum.row_norm(x, weight, gate, mean, eps)
         return found
-    if needs_gradients:
-        return _RowNorm.apply(*tensors, *options)
-    return forward(*tensors, *options)  # type: ignore[arg-type]
+    if torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, weight, gate)):
+        return _RowNorm.apply(x, weight, gate, mean, eps)
+    return forward(x, weight, gate, mean, eps)
+
+
+def native_map(feature_map: FeatureMap | None) -> FeatureMap | None:
+    """The same features in native code, where there is some."""
+    return _unit_rows if feature_map is l2_normalized else feature_map
+
+
+def _unit_rows(x: Tensor) -> Tensor:
+    return normalized(x, None, None, mean=False, eps=L2_EPS)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

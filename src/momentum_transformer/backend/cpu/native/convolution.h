@@ -11,7 +11,7 @@ namespace {
 
 template <class T> struct ShortConvolution {
     static constexpr int64_t RUN = 16, MOST_TAPS = 8;
-    const Convolution& p;
+    const LineConvolution& p;
     int64_t lanes;                                // of a group, padded
     T *weight, *window, *pending, *d_weight;      // (taps, lanes) each, the latest token first
     int64_t sequence = 0, first = 0, count = 0;   // the task: its channels first … first + count - 1
@@ -19,16 +19,16 @@ template <class T> struct ShortConvolution {
     int64_t tokens[RUN], run = 0;                 // of the current run
     char* written[RUN + MOST_TAPS];               // gradients of the tokens before the run, oldest first, and in it
 
-    static int64_t group(const Convolution& p) {  // channels of a task
+    static int64_t group(const LineConvolution& p) {  // channels of a task
         int64_t wanted = 4 * p.threads / p.b + 1, least = 2 * width<T>;
         return p.threads == 1 ? round_up(p.c, least) : round_up((p.c + wanted - 1) / wanted, least);
     }
     static int64_t groups(int64_t channels, int64_t size) { return (channels + size - 1) / size; }
-    static int64_t tasks(const Convolution& p) {
+    static int64_t tasks(const LineConvolution& p) {
         return p.b * (groups(p.turned, group(p)) + groups(p.c - p.turned, group(p)));
     }
 
-    ShortConvolution(const Convolution& p, Arena& arena)
+    ShortConvolution(const LineConvolution& p, Arena& arena)
         : p(p), lanes(round_up(min(group(p), p.c), width<T>)), weight(arena.take<T>(p.taps * lanes)),
           window(arena.take<T>(p.taps * lanes)), pending(arena.take<T>(p.taps * lanes)),
           d_weight(arena.take<T>(p.taps * lanes)) {}
@@ -99,7 +99,7 @@ template <class T> struct ShortConvolution {
                 before[0] = load_lanes<T>(line<S>(p.x, tokens[i]) + x, some);
                 Vec<T> z = w[0] * before[0];
                 for (int r = 1; r < TAPS; r++) z += w[r] * before[r];
-                store_lanes<T>(line<S>(p.y, tokens[i]) + x, p.silu ? z * sigmoid<T>(z) : z, some);
+                store_lanes<T>(line<S>(p.y, tokens[i]) + x, p.silu ? z * logistic<T>(z) : z, some);
                 for (int r = TAPS - 1; r > 0; r--) before[r] = before[r - 1];
             }
             for (int r = 1; r < TAPS; r++) store(window + (r - 1) * lanes + x, before[r]);
@@ -127,7 +127,7 @@ template <class T> struct ShortConvolution {
                 if (p.silu) {
                     Vec<T> z = w[0] * before[0];
                     for (int r = 1; r < TAPS; r++) z += w[r] * before[r];
-                    Vec<T> s = sigmoid<T>(z);
+                    Vec<T> s = logistic<T>(z);
                     dz *= s * (T(1) + z * (T(1) - s));
                 }
                 dx[0] = Vec<T>{};
@@ -170,8 +170,19 @@ template <class T> struct ShortConvolution {
             for (int64_t x = 0; x < (TAPS - 1) * lanes; x++) pending[x] += window[x];
         }
         write_pending<TAPS, S>();
-        T* parts = static_cast<T*>(p.d_weight) + sequence * TAPS * p.c + first;
+        T* parts = static_cast<T*>(p.d_parts) + sequence * TAPS * p.c + first;
         for (int r = 0; r < TAPS; r++) memcpy(parts + r * p.c, d_weight + r * lanes, count * sizeof(T));
+    }
+
+    static void sum_parts(const LineConvolution& p) {  // in the order of the batch
+        const T* parts = static_cast<const T*>(p.d_parts);
+        T* sums = static_cast<T*>(p.d_weight);
+        for (int64_t r = 0; r < p.taps; r++)
+            for (int64_t x = 0; x < p.c; x++) {
+                T sum = 0;
+                for (int64_t i = 0; i < p.b; i++) sum += parts[(i * p.taps + r) * p.c + x];
+                sums[x * p.taps + p.taps - 1 - r] = sum;
+            }
     }
 
     template <int TAPS> void run_task(int64_t task, bool back) {

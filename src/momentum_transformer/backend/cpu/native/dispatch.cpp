@@ -26,6 +26,6 @@ extern "C" int momentum_variants() {
 extern "C" int64_t momentum_sizes(int which) {
     const int64_t sizes[] = {sizeof(Problem), sizeof(FamilyProblem),   sizeof(Step), sizeof(ResidualNorm),
                              sizeof(Linear),  sizeof(CachedAttention), sizeof(Task), sizeof(Program),
-                             sizeof(Convolution), sizeof(RowNorm), int64_t(DIGEST)};
+                             sizeof(LineConvolution), sizeof(RowNorm), int64_t(DIGEST)};
     return sizes[which];
 }

@@ -104,9 +104,11 @@ template <class T> bool family_forward(const FamilyProblem& p) {
     });
 }
 
-template <class T> bool convolution(const Convolution& p, bool back) {
+template <class T> bool convolution(const LineConvolution& p, bool back) {
     using K = ShortConvolution<T>;
-    return parallel_for<K>(p, K::tasks(p), [=](K& k, int64_t i) { k.template run_task<2>(i, back); });
+    if (!parallel_for<K>(p, K::tasks(p), [=](K& k, int64_t i) { k.template run_task<2>(i, back); })) return false;
+    if (back) K::sum_parts(p);
+    return true;
 }
 
 template <class T> bool row_norm(const RowNorm& p, bool back) {
@@ -137,8 +139,8 @@ extern "C" int ENTRY(forward)(const Problem* p) { return !forward<REAL>(*p); }
 extern "C" int ENTRY(bidirectional)(const Problem* p) { return !bidirectional<REAL>(*p); }
 extern "C" int ENTRY(backward)(const Problem* p) { return !backward<REAL>(*p); }
 extern "C" int ENTRY(family_forward)(const FamilyProblem* p) { return !family_forward<REAL>(*p); }
-extern "C" int ENTRY(convolution)(const Convolution* p) { return !convolution<REAL>(*p, false); }
-extern "C" int ENTRY(convolution_backward)(const Convolution* p) { return !convolution<REAL>(*p, true); }
+extern "C" int ENTRY(convolution)(const LineConvolution* p) { return !convolution<REAL>(*p, false); }
+extern "C" int ENTRY(convolution_backward)(const LineConvolution* p) { return !convolution<REAL>(*p, true); }
 extern "C" int ENTRY(row_norm)(const RowNorm* p) { return !row_norm<REAL>(*p, false); }
 extern "C" int ENTRY(row_norm_backward)(const RowNorm* p) { return !row_norm<REAL>(*p, true); }
 extern "C" int ENTRY(decode)(const Program* p) { return !decode<REAL>(*p); }

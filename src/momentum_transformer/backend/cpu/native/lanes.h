@@ -1,4 +1,4 @@
-// Vectors of channels that may end within a vector, in any storage type; sigmoid.
+// Vectors of channels that may end within a vector, in any storage type; the logistic function.
 #pragma once
 #include "sequence.h"
 
@@ -22,7 +22,7 @@ template <class T, class S> FORCE_INLINE void store_lanes(S* p, Vec<T> x, int64_
     __builtin_expect(count == width<T>, 1) ? store_as<T>(p, x) : store_end<T>(p, x, count);
 }
 
-template <class T> FORCE_INLINE Vec<T> sigmoid(Vec<T> x) {
+template <class T> FORCE_INLINE Vec<T> logistic(Vec<T> x) {
     Vec<T> e = exp_negative(x < T(0) ? x : -x);  // never overflows
     Vec<T> y = (x < T(0) ? e : splat(T(1))) / (T(1) + e);
     return x == x ? y : x;  // exp_negative makes a number of NaN

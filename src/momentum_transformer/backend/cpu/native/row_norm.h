@@ -44,7 +44,7 @@ template <class T> struct RowNorms {
             for_each_lanes<T>(p.d, [&](int64_t j, int64_t some) INLINE {
                 Vec<T> v = load_lanes<T>(x + j, some) * scale;
                 if (weight) v *= load_lanes<T>(weight + j, some);
-                if (gate) v *= sigmoid<T>(load_lanes<T>(gate + j, some));
+                if (gate) v *= logistic<T>(load_lanes<T>(gate + j, some));
                 store_lanes<T>(y + j, v, some);
             });
         });
@@ -61,7 +61,7 @@ template <class T> struct RowNorms {
                 Vec<T> v = load_lanes<T>(x + j, some), u = load_lanes<T>(dy + j, some);
                 if (weight) u *= load_lanes<T>(weight + j, some);
                 if (gate) {
-                    Vec<T> s = sigmoid<T>(load_lanes<T>(gate + j, some));
+                    Vec<T> s = logistic<T>(load_lanes<T>(gate + j, some));
                     store(open + j, s);
                     u *= s;
                 }

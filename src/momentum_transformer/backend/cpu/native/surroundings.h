@@ -5,7 +5,7 @@
 #pragma once
 #include "problem.h"
 
-struct Convolution {  // a short causal convolution, each channel by itself
+struct LineConvolution {  // a short causal convolution, each channel by itself
     int64_t b, n, c, taps, silu, threads, dtype;
     int64_t turned;                // channels from here on go from the last token to the first
     TensorView x, y;               // lines
@@ -18,7 +18,8 @@ struct Convolution {  // a short causal convolution, each channel by itself
     TensorView dy, dx;    // lines
     const void* d_after;  // or null
     void* d_past;         // or null
-    void* d_weight;       // (b, taps, c) of each sequence by itself, the token itself first
+    void* d_parts;        // (b, taps, c) gradients of the weight in each sequence, the token itself first
+    void* d_weight;       // (c, taps) their sum
 };
 
 struct RowNorm {  // rows x / √(Σx² + eps), or of the mean of x², times weight and sigmoid(gate)
