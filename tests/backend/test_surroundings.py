@@ -1,6 +1,7 @@
-"""Convolution, norm and gate in native code: the numbers and gradients of a literal loop and of the forms in PyTorch."""
+"""Convolution, norm and gate in native code: numbers and gradients of a literal loop and of the forms in PyTorch."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ assert unit_rows is not None
 def assert_close(given: Sequence[Tensor], wanted: Sequence[Tensor], bound: float) -> None:
     """Relative to the largest number of each tensor."""
     for i, (a, b) in enumerate(zip(given, wanted, strict=True)):
-        assert a.shape == b.shape and a.dtype == b.dtype, i
+        assert (a.shape, a.dtype) == (b.shape, b.dtype), i
         error = (a.double() - b.double()).abs().max().item() if b.numel() else 0.0
         size = 1 + (b.double().abs().max().item() if b.numel() else 0.0)
         assert error <= bound * size, f"{i}: {error / size:.1e}"
@@ -76,16 +77,26 @@ def masks(b: int, n: int, which: str) -> tuple[Tensor | None, Tensor | None]:
     return mask if "mask" in which else None, reset if "reset" in which else None
 
 
+@cache
+def by_the_literal_loop(
+    shape: tuple[int, int, int], taps: int, silu: bool, which: str
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Inputs, and what the loop makes of them; in float64."""
+    b, n, c = shape
+    mask, reset = masks(b, n, which)
+    inputs = [random(b, n, c), random(c, taps), random(b, taps - 1, c, seed=5)]
+    return inputs, outputs_and_gradients(lambda *a: literal(*a, mask, reset, silu=silu), inputs)
+
+
 @pytest.mark.parametrize("which", ["plain", "mask", "reset", "mask and reset"])
 @pytest.mark.parametrize("silu", [False, True])
 @pytest.mark.parametrize("taps", range(2, 9))
 def test_convolution_is_the_literal_loop(taps: int, silu: bool, which: str, instruction_set: str) -> None:
-    for dtype, bound in BOUNDS.items():
-        for b, n, c in SHAPES:
-            mask, reset = masks(b, n, which)
-            inputs = [random(b, n, c), random(c, taps), random(b, taps - 1, c, seed=5)]
-            wanted = outputs_and_gradients(lambda *a, m=mask, r=reset: literal(*a, m, r, silu=silu), inputs)
-            inputs = [x.detach().to(dtype).requires_grad_() for x in inputs]
+    for b, n, c in SHAPES:
+        mask, reset = masks(b, n, which)
+        exact, wanted = by_the_literal_loop((b, n, c), taps, silu, which)
+        for dtype, bound in BOUNDS.items():
+            inputs = [x.detach().to(dtype).requires_grad_() for x in exact]
 
             def native_form(*a: Tensor, m: Tensor | None = mask, r: Tensor | None = reset) -> tuple[Tensor, ...]:
                 return surroundings.short_convolution(*a, mask=m, reset=r, silu=silu)  # type: ignore[return-value]
@@ -120,7 +131,8 @@ def test_convolution_is_the_form_in_pytorch(turned: int | None, which: str, past
 def test_a_sequence_in_two_halves_is_the_whole() -> None:
     x, weight = random(2, 30, 20), random(20, 5)
     mask, reset = masks(2, 30, "mask and reset")
-    assert mask is not None and reset is not None
+    assert mask is not None
+    assert reset is not None
     whole, end = surroundings.short_convolution(x, weight, mask=mask, reset=reset, silu=True)
     for split in (1, 2, 13, 29):
         y, past = surroundings.short_convolution(
@@ -130,7 +142,9 @@ def test_a_sequence_in_two_halves_is_the_whole() -> None:
             x[:, split:], weight, past, mask=mask[:, split:], reset=reset[:, split:], silu=True
         )
         assert torch.equal(torch.cat([y, z], 1), whole)
-        assert end is not None and last is not None and torch.equal(last, end)
+        assert end is not None
+        assert last is not None
+        assert torch.equal(last, end)
 
 
 def test_layouts_and_threads_change_no_bit() -> None:
@@ -277,7 +291,7 @@ def test_operators_called_directly_raise_for_what_does_not_fit() -> None:
         with pytest.raises(ValueError, match=message):
             torch.ops.momentum.short_convolution_backward(x, None, *arguments)
     for dy, d_after in ((x[:, 1:], None), (x.double(), None), (x, torch.randn(2, 3, 6))):
-        with pytest.raises(ValueError, match="dy must be|d_after must be"):
+        with pytest.raises(ValueError, match=r"dy must be|d_after must be"):
             torch.ops.momentum.short_convolution_backward(dy, d_after, x, weight, None, None, None, True, 6)
     rows = torch.randn(2, 3, 4, 5)
     for bad, message in (
@@ -315,7 +329,8 @@ def test_what_native_code_refuses_is_served_by_pytorch(monkeypatch: pytest.Monke
     assert surroundings.refusal(x.int()) is not None
     y, after = surroundings.short_convolution(x[:, :0], weight, torch.ones(1, 2, 4))
     assert y.shape == (1, 0, 4)
-    assert after is not None and torch.equal(after, torch.ones(1, 2, 4))
+    assert after is not None
+    assert torch.equal(after, torch.ones(1, 2, 4))
     wanted = surroundings.short_convolution(x, weight, silu=True)
     monkeypatch.setattr(surroundings, "status", lambda: "not there")
     assert_close(surroundings.short_convolution(x, weight, silu=True), wanted, 1e-6)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What stands around a recurrence: convolution, norm and gate. By native code where it does not refuse, else PyTorch."""
+"""What stands around a recurrence: convolution, norm and gate; by native code, or PyTorch where that refuses."""
 
 from ..ops import convolution as pytorch_convolution
 from ..ops.row_norm import row_norm

@@ -63,7 +63,9 @@ def _lines(x: Tensor) -> TensorView:
     return TensorView(x.data_ptr(), b, 0, n)
 
 
-def _problem(x: Tensor, weight: Tensor, rest: tuple[Tensor | None, ...], *, silu: bool, turned: int) -> LineConvolution:
+def _problem(
+    x: Tensor, weight: Tensor, rest: tuple[Tensor | None, ...], *, silu: bool, turned: int
+) -> LineConvolution:
     """Of an x with contiguous rows, and other tensors that are contiguous."""
     b, n, c = x.shape
     past, mask, reset = rest

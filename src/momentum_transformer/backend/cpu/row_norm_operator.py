@@ -1,7 +1,8 @@
 """Norms of rows by the native kernels, as an operator of PyTorch with gradients: `momentum::row_norm`.
 
-x and gate are (b, h, n, d) on the CPU, in one of DTYPES; weight is (d,), float32, or float64 like x. The output lies in
-memory as the gate does, or as x: behind a mixer that is (b, n, h, d), which the projection out reads without a copy.
+x and gate are (b, h, n, d) on the CPU, in one of DTYPES; weight is (d,), float32, or float64 like x. The output lies
+in memory as the gate does, or as x: behind a mixer that is (b, n, h, d), which the projection out reads without a
+copy.
 """
 
 from typing import Any
