@@ -10,10 +10,11 @@ of the recurrence: for a version in which a member of the family is not.
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +35,7 @@ from momentum_transformer.layers import family
 from momentum_transformer.layers.block import Block
 from momentum_transformer.layers.residual import PlainResidual
 from momentum_transformer.layers.situation import Situation
+from momentum_transformer.ops.feature_maps import l2_normalized
 from momentum_transformer.training.allocator import keep_freed_memory
 
 COMMAND = "python -m benchmarks.blocks"
@@ -74,20 +76,15 @@ class Part(NamedTuple):
 
     def both(self) -> None:
         found = self.run(*self.inputs)
-        outputs = [y for y in (found if isinstance(found, tuple) else (found,)) if y.requires_grad]
+        some = found if isinstance(found, tuple) else (found,)
+        outputs = list({id(y): y for y in some if isinstance(y, Tensor) and y.requires_grad}.values())
         grads = [torch.empty_like(y).fill_(1) for y in outputs]
         torch.autograd.grad(outputs, (*self.inputs, *self.parameters), grads, allow_unused=True)
 
 
-@contextmanager
-def in_pytorch() -> Iterator[None]:
+def in_pytorch() -> AbstractContextManager[Any]:
     """What stands around a recurrence by the forms of ops/."""
-    before = surroundings.status
-    surroundings.status = lambda: "this measures PyTorch's way"
-    try:
-        yield
-    finally:
-        surroundings.status = before
+    return patch.object(surroundings, "refusal", lambda *tensors: "this measures PyTorch's way")
 
 
 class _Joined(torch.autograd.Function):
@@ -99,7 +96,7 @@ class _Joined(torch.autograd.Function):
         return y.view_as(y)
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, ...]:
         return dy, *(torch.zeros_like(x) for x in ctx.saved_tensors)
 
 
@@ -130,7 +127,7 @@ def parts(block: Block, size: Size, recurrence: Callable[..., Any]) -> dict[str,
     with torch.no_grad():
         coefficients = mix.coefficients(at(x))
     gates = tuple(gate for gate in (mix.alpha, mix.beta, mix.gamma, mix.eta) if gate is not None)
-    unit = mix.feature_map is family.l2_normalized
+    unit = mix.feature_map is l2_normalized
     feature_map = None if unit else mix.feature_map
     found = {
         "block": Part(lambda x: block(x, None)[0], (x,), learned(block)),
@@ -156,9 +153,9 @@ def parts(block: Block, size: Size, recurrence: Callable[..., Any]) -> dict[str,
 
 
 def _unit(x: Tensor) -> Tensor:
-    native = native_map(family.l2_normalized)
+    native = native_map(l2_normalized)
     assert native is not None
-    return native(x) if surroundings.status() is None else family.l2_normalized(x)
+    return native(x) if surroundings.refusal(x) is None else l2_normalized(x)
 
 
 AROUND = ("block", "convolution", "unit rows", "norm and gate")  # timed in PyTorch's way, too
@@ -168,7 +165,7 @@ def measure(mixer: str, size: Size, *, rounds: int, recurrence: Callable[..., An
     """Milliseconds of the block and its parts, in both directions, with native code and in PyTorch's way."""
     torch.manual_seed(0)
     options = {"mixer": MIXERS[mixer], "residual": PlainResidual(), "causal": True, "norm": "pre", "dropout": 0.0}
-    block = Block(size.width, size.heads, feedforward=size.feedforward, activation="relu", **options)  # type: ignore[arg-type]
+    block = Block(size.width, size.heads, feedforward=size.feedforward, activation="relu", **options)
     found = parts(block, size, recurrence)
     times: dict[str, dict[str, float]] = {}
     for _ in range(rounds):
@@ -202,15 +199,13 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
-    recurrence: Callable[..., Any] = recurrent_attention
-    if options.stand_in:
-        recurrence = family.recurrent_attention = stand_in  # type: ignore[assignment]
+    recurrence: Callable[..., Any] = stand_in if options.stand_in else recurrent_attention
     rows = []
-    for mixer, size in CASES:
-        rows.append(measure(mixer, size, rounds=options.rounds, recurrence=recurrence))
-        block = rows[-1]["milliseconds"]["block"]
-        sys.stdout.write(f"{mixer} {tuple(size)}: {block}\n")
-        sys.stdout.flush()
+    with patch.object(family, "recurrent_attention", recurrence):
+        for mixer, size in CASES:
+            rows.append(measure(mixer, size, rounds=options.rounds, recurrence=recurrence))
+            sys.stdout.write(f"{mixer} {tuple(size)}: {rows[-1]['milliseconds']}\n")
+            sys.stdout.flush()
     command = f"{COMMAND}{' --stand-in' * options.stand_in} --out results/blocks.json"
     kept = {"stand_in": options.stand_in, "rows": rows}
     save({"command": command, "machine": machine() | {"threads": 1}} | kept, options.out)

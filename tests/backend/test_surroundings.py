@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch.func import grad, vmap
 from momentum_transformer.backend import surroundings
 from momentum_transformer.backend.cpu.library import Missing, native
 from momentum_transformer.backend.cpu.row_norm_operator import native_map
-from momentum_transformer.ops import convolution as pytorch_convolution
+from momentum_transformer.ops import convolution as in_pytorch
 from momentum_transformer.ops.feature_maps import l2_normalized
 from momentum_transformer.ops.row_norm import row_norm
 
@@ -19,8 +20,7 @@ pytestmark = pytest.mark.skipif(isinstance(native(), Missing), reason=f"native k
 SHAPES = [(1, 1, 1), (2, 5, 3), (3, 37, 16), (2, 64, 33), (1, 19, 130)]
 BOUNDS = {torch.float64: 1e-12, torch.float32: 1e-5}
 Function = Callable[..., tuple[Tensor, ...]]
-unit_rows = native_map(l2_normalized)
-assert unit_rows is not None
+unit_rows: Any = native_map(l2_normalized)
 
 
 def assert_close(given: Sequence[Tensor], wanted: Sequence[Tensor], bound: float) -> None:
@@ -85,7 +85,11 @@ def by_the_literal_loop(
     b, n, c = shape
     mask, reset = masks(b, n, which)
     inputs = [random(b, n, c), random(c, taps), random(b, taps - 1, c, seed=5)]
-    return inputs, outputs_and_gradients(lambda *a: literal(*a, mask, reset, silu=silu), inputs)
+
+    def loop(x: Tensor, weight: Tensor, past: Tensor) -> tuple[Tensor, ...]:
+        return literal(x, weight, past, mask, reset, silu=silu)
+
+    return inputs, outputs_and_gradients(loop, inputs)
 
 
 @pytest.mark.parametrize("which", ["plain", "mask", "reset", "mask and reset"])
@@ -99,7 +103,7 @@ def test_convolution_is_the_literal_loop(taps: int, silu: bool, which: str, inst
             inputs = [x.detach().to(dtype).requires_grad_() for x in exact]
 
             def native_form(*a: Tensor, m: Tensor | None = mask, r: Tensor | None = reset) -> tuple[Tensor, ...]:
-                return surroundings.short_convolution(*a, mask=m, reset=r, silu=silu)  # type: ignore[return-value]
+                return surroundings.short_convolution(*a, mask=m, reset=r, silu=silu)
 
             assert_close(outputs_and_gradients(native_form, inputs), [x.to(dtype) for x in wanted], bound)
 
@@ -114,18 +118,19 @@ def test_convolution_is_the_form_in_pytorch(turned: int | None, which: str, past
     mask, reset = masks(b, n, which)
     inputs = [random(b, n, c), random(c, taps), random(b, taps - 1, c) if past else None]
 
-    def native_form(*a: Tensor) -> tuple[Tensor, ...]:
-        found = surroundings.short_convolution(*a, mask=mask, reset=reset, silu=True, turned=turned)
-        return found if found[1] is not None else found[:1]  # type: ignore[return-value]
+    def form(module: Any) -> Function:
+        def convolve(x: Tensor, weight: Tensor, past: Tensor | None) -> tuple[Tensor, ...]:
+            if turned is None:
+                found: tuple[Tensor, Tensor] = module.short_convolution(
+                    x, weight, past, mask=mask, reset=reset, silu=True
+                )
+                return found
+            return (module.two_way_convolution(x, weight, turned=turned, mask=mask, reset=reset, silu=True),)
 
-    def pytorch_form(*a: Tensor) -> tuple[Tensor, ...]:
-        if turned is None:
-            return pytorch_convolution.short_convolution(*a, mask=mask, reset=reset, silu=True)
-        y = pytorch_convolution.two_way_convolution(*a[:2], turned=turned, mask=mask, reset=reset, silu=True)
-        return (y,)
+        return convolve
 
-    wanted = outputs_and_gradients(pytorch_form, inputs)
-    assert_close(outputs_and_gradients(native_form, inputs), wanted, 1e-12)
+    wanted = outputs_and_gradients(form(in_pytorch), inputs)
+    assert_close(outputs_and_gradients(form(surroundings), inputs), wanted, 1e-12)
 
 
 def test_a_sequence_in_two_halves_is_the_whole() -> None:
@@ -177,7 +182,7 @@ def test_threads_change_no_bit_of_gradients() -> None:
     try:
         for threads in (1, 2, 5):
             torch.set_num_threads(threads)
-            convolved = outputs_and_gradients(lambda *a: surroundings.short_convolution(*a, silu=True), inputs)  # type: ignore[arg-type, return-value]
+            convolved = outputs_and_gradients(lambda *a: surroundings.short_convolution(*a, silu=True), inputs)
             normed = outputs_and_gradients(lambda *a: (surroundings.norm_and_gate(*a, eps=1e-5),), rows)
             found.append([*convolved, *normed])
     finally:
@@ -190,8 +195,8 @@ def test_threads_change_no_bit_of_gradients() -> None:
 def test_sixteen_bits_are_rounded_once(dtype: torch.dtype, instruction_set: str) -> None:
     x, weight, past = random(2, 40, 21, dtype=dtype), random(21, 4, dtype=dtype), random(2, 3, 21, dtype=dtype)
     wide = [a.detach().double().requires_grad_() for a in (x, weight, past)]
-    given = outputs_and_gradients(lambda *a: surroundings.short_convolution(*a, silu=True), (x, weight, past))  # type: ignore[arg-type, return-value]
-    wanted = outputs_and_gradients(lambda *a: pytorch_convolution.short_convolution(*a, silu=True), wide)
+    given = outputs_and_gradients(lambda *a: surroundings.short_convolution(*a, silu=True), (x, weight, past))
+    wanted = outputs_and_gradients(lambda *a: in_pytorch.short_convolution(*a, silu=True), wide)
     unit = torch.finfo(dtype).eps
     assert_close(given, [a.to(dtype) for a in wanted], unit)
     rows = [random(2, 3, 9, 21, dtype=dtype), random(21, dtype=dtype), random(2, 3, 9, 21, dtype=dtype, seed=3)]
@@ -207,9 +212,14 @@ def test_norms_are_the_forms_in_pytorch(d: int, kind: str, instruction_set: str)
     for dtype, bound in BOUNDS.items():
         for b, h, n in ((1, 1, 1), (2, 3, 70), (1, 2, 129)):
             x, gate = (random(b, n, h, d, seed=seed).detach().transpose(1, 2).requires_grad_() for seed in (0, 9))
-            inputs = {"l2": [x], "norm": [x, random(d), None], "norm and gate": [x, random(d), gate]}[kind]
-            exact = (lambda a: (l2_normalized(a),)) if kind == "l2" else literal_norm_and_gate
-            wanted = outputs_and_gradients(exact, inputs)  # type: ignore[arg-type]
+            given: dict[str, list[Tensor | None]] = {
+                "l2": [x],
+                "norm": [x, random(d), None],
+                "norm and gate": [x, random(d), gate],
+            }
+            inputs = given[kind]
+            exact: Function = (lambda a: (l2_normalized(a),)) if kind == "l2" else literal_norm_and_gate
+            wanted = outputs_and_gradients(exact, inputs)
             inputs = [None if a is None else a.detach().to(dtype).requires_grad_() for a in inputs]
 
             def native_form(*a: Tensor) -> tuple[Tensor, ...]:
@@ -230,7 +240,7 @@ def test_nan_and_infinity_stay_where_they_are() -> None:
     weight = random(16, 3, dtype=torch.float32).detach()
     for value in (float("nan"), float("inf")):
         x[0, 7, 4] = value
-        wanted, _ = pytorch_convolution.short_convolution(x, weight, silu=True)
+        wanted, _ = in_pytorch.short_convolution(x, weight, silu=True)
         given, _ = surroundings.short_convolution(x, weight, silu=True)
         assert torch.equal(given.isnan(), wanted.isnan())
         assert given[0, :, 4].isfinite().sum() == 17
@@ -251,7 +261,7 @@ def test_gradients_can_be_differentiated_again_and_mapped() -> None:
     mask, reset = masks(2, 7, "mask and reset")
 
     def convolve(*a: Tensor) -> tuple[Tensor, ...]:
-        return surroundings.short_convolution(*a, mask=mask, reset=reset, silu=True)  # type: ignore[return-value]
+        return surroundings.short_convolution(*a, mask=mask, reset=reset, silu=True)
 
     def norm(*a: Tensor) -> Tensor:
         return surroundings.norm_and_gate(*a, eps=1e-5)
@@ -317,8 +327,8 @@ def test_operators_pass_the_checks_of_pytorch() -> None:
         grown = tuple(a.clone().requires_grad_() if i < 3 and isinstance(a, Tensor) else a for i, a in enumerate(case))
         torch.library.opcheck(torch.ops.momentum.short_convolution.default, grown)
     rows = random(2, 3, 4, 5)
-    for case in ((rows, random(5), random(2, 3, 4, 5, seed=2), True, 1e-5), (rows, None, None, False, 1e-6)):
-        torch.library.opcheck(torch.ops.momentum.row_norm.default, case)
+    for norm in ((rows, random(5), random(2, 3, 4, 5, seed=2), True, 1e-5), (rows, None, None, False, 1e-6)):
+        torch.library.opcheck(torch.ops.momentum.row_norm.default, norm)
 
 
 def test_what_native_code_refuses_is_served_by_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,4 +343,4 @@ def test_what_native_code_refuses_is_served_by_pytorch(monkeypatch: pytest.Monke
     assert torch.equal(after, torch.ones(1, 2, 4))
     wanted = surroundings.short_convolution(x, weight, silu=True)
     monkeypatch.setattr(surroundings, "status", lambda: "not there")
-    assert_close(surroundings.short_convolution(x, weight, silu=True), wanted, 1e-6)  # type: ignore[arg-type]
+    assert_close(surroundings.short_convolution(x, weight, silu=True), wanted, 1e-6)

@@ -1,11 +1,11 @@
 """What stands around a recurrence: convolution, norm and gate; by native code, or PyTorch where that refuses."""
 
-from ..ops import convolution as pytorch_convolution
+from ..ops import convolution as in_pytorch
 from ..ops.row_norm import row_norm
 from ..ops.shapes import Tensor
 from ..ops.tracing import transformed
 from .cpu.causal_operator import DTYPES
-from .cpu.convolution_operator import MOST_TAPS, convolution, wide
+from .cpu.convolution_operator import convolution, wide
 from .cpu.native_backend import status
 from .cpu.row_norm_operator import normalized
 
@@ -33,21 +33,28 @@ def short_convolution(
     mask: Tensor | None = None,
     reset: Tensor | None = None,
     silu: bool = False,
-    turned: int | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """ops/convolution.py: each channel of x (b, n, c) convolved with weight (c, taps), and the tokens to go on from.
+) -> tuple[Tensor, Tensor]:
+    """Each channel of x (b, n, c) convolved with weight (c, taps); the tokens to go on from (ops/convolution.py)."""
+    if refusal(x, weight, past, mask, reset) is not None:
+        return in_pytorch.short_convolution(x, weight, past, mask=mask, reset=reset, silu=silu)
+    past = None if past is None else past.to(x.dtype)
+    return convolution(x, weight.to(wide(x)), past, mask, reset, silu=silu, turned=x.shape[2])
 
-    Args:
-        turned: channels from here on look at the tokens that come after; then there are none to go on from.
-    """
-    if refusal(x, weight, past, mask, reset) is None and 2 <= weight.shape[1] <= MOST_TAPS:
-        tensors = (x, weight.to(wide(x)), None if past is None else past.to(x.dtype), mask, reset)
-        y, after = convolution(tensors, silu=silu, turned=x.shape[2] if turned is None else turned)
-        return y, after if turned is None else None
-    if turned is None:
-        return pytorch_convolution.short_convolution(x, weight, past, mask=mask, reset=reset, silu=silu)
-    y = pytorch_convolution.two_way_convolution(x, weight, turned=turned, mask=mask, reset=reset, silu=silu)
-    return y, None
+
+def two_way_convolution(
+    x: Tensor,
+    weight: Tensor,
+    *,
+    turned: int,
+    mask: Tensor | None = None,
+    reset: Tensor | None = None,
+    silu: bool = False,
+) -> Tensor:
+    """The same where the channels from `turned` on look at the tokens that come after."""
+    if refusal(x, weight, mask, reset) is not None:
+        return in_pytorch.two_way_convolution(x, weight, turned=turned, mask=mask, reset=reset, silu=silu)
+    y, _ = convolution(x, weight.to(wide(x)), None, mask, reset, silu=silu, turned=turned)
+    return y
 
 
 def norm_and_gate(x: Tensor, weight: Tensor, gate: Tensor | None, *, eps: float) -> Tensor:

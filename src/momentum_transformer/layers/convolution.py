@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ..backend.surroundings import short_convolution
+from ..backend.surroundings import short_convolution, two_way_convolution
 from ..ops.checks import check_choice
 from .situation import Situation
 
@@ -43,38 +43,37 @@ class Convolution(nn.Module):
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, at: Situation, pasts: Pasts | None
-    ) -> tuple[Tensor, Tensor, Tensor, Pasts]:
-        """q, k, v (b, h, n, d) convolved, and the last tokens of each."""
-        before = (None, None, None) if pasts is None else pasts
-        for past in before:
+    ) -> tuple[Tensor, Tensor, Tensor, Pasts | None]:
+        """q, k, v (b, h, n, d) convolved, and the last tokens of each; without causal order there are none."""
+        for past in pasts or ():
             self._check(past, q)
-        made = [
-            self._convolve(x, weight, past, at)
-            for x, weight, past in zip((q, k, v), (self.query, self.key, self.value), before, strict=True)
-        ]
-        (q, q_past), (k, k_past), (v, v_past) = made
-        return q, k, v, (q_past, k_past, v_past)
+        heads, width = q.shape[1], q.shape[3]
+        lines = [x.transpose(1, 2).flatten(2) for x in (q, k, v)]  # (b, n, h · d)
+        weights, silu = (self.query, self.key, self.value), self.options.activation == "silu"
+        if at.causal:
+            before = (None, None, None) if pasts is None else pasts
+            made = [
+                short_convolution(x, weight, past, mask=at.key_mask, reset=at.reset, silu=silu)
+                for x, weight, past in zip(lines, weights, before, strict=True)
+            ]
+            (q, q_past), (k, k_past), (v, v_past) = made
+            pasts = q_past, k_past, v_past
+        else:
+            q, k, v = (
+                two_way_convolution(x, weight, turned=heads // 2 * width, mask=at.key_mask, reset=at.reset, silu=silu)
+                for x, weight in zip(lines, weights, strict=True)
+            )
+            pasts = None
+        q, k, v = (x.unflatten(2, (heads, -1)).transpose(1, 2) for x in (q, k, v))
+        return q, k, v, pasts
 
-    def _check(self, past: Tensor | None, q: Tensor) -> None:
+    def _check(self, past: Tensor, q: Tensor) -> None:
         shape = (q.shape[0], self.options.taps - 1, q.shape[1] * q.shape[3])
-        if past is not None and (tuple(past.shape) != shape or past.device != q.device):
+        if tuple(past.shape) != shape or past.device != q.device:
             raise ValueError(
                 f"state.convolution must have tensors of shape {shape} on {q.device}, not {tuple(past.shape)} on "
                 f"{past.device}"
             )
-
-    def _convolve(self, x: Tensor, weight: Tensor, past: Tensor | None, at: Situation) -> tuple[Tensor, Tensor | None]:
-        heads, width = x.shape[1], x.shape[3]
-        y, after = short_convolution(
-            x.transpose(1, 2).flatten(2),  # (b, n, h · d)
-            weight,
-            past if at.causal else None,
-            mask=at.key_mask,
-            reset=at.reset,
-            silu=self.options.activation == "silu",
-            turned=None if at.causal else heads // 2 * width,
-        )
-        return y.unflatten(2, (heads, -1)).transpose(1, 2), after
 
     def extra_repr(self) -> str:
         return f"taps={self.options.taps}, activation={self.options.activation}"

@@ -34,9 +34,11 @@ def open_gates(gates: list[Gate], x: Tensor) -> list[Tensor]:
     projections = [gate.project for gate in gates]
     if len(gates) < 2 or any(type(one) is not nn.Linear for one in projections):  # somebody put another map there
         return [gate(x) for gate in gates]
-    weight = torch.cat([one.weight for one in projections])
-    biases = [one.weight.new_zeros(one.out_features) if one.bias is None else one.bias for one in projections]
-    logits = by_head(F.linear(x, weight, torch.cat(biases))).unflatten(1, (len(gates), -1))
+    weights: list[Tensor] = [one.weight for one in projections]
+    biases: list[Tensor] = [
+        one.weight.new_zeros(one.out_features) if one.bias is None else one.bias for one in projections
+    ]
+    logits = by_head(F.linear(x, torch.cat(weights), torch.cat(biases))).unflatten(1, (len(gates), -1))
     return [gate.opened(its) for gate, its in zip(gates, logits.unbind(1), strict=True)]
 
 

@@ -16,7 +16,7 @@ EPS = 1e-5  # of the norm
 class PartsState(NamedTuple):
     """What a mixer with a convolution remembers."""
 
-    convolution: Pasts
+    convolution: Pasts | None  # None without causal order
     mixer: Any
 
 
@@ -83,7 +83,7 @@ class WithParts(nn.Module):
         check_mask("reset", at.reset, q, meaning="True = a document begins")
         if at.state is not None and not isinstance(at.state, PartsState):
             raise ValueError(f"state must be a PartsState, not {type(at.state).__name__}")
-        before = at.state or PartsState(None, None)  # type: ignore[arg-type]  # a convolution starts from nothing
+        before = at.state or PartsState(None, None)
         q, k, v, pasts = self.convolution(q, k, v, at, before.convolution)
         y, state = self.mix(q, k, v, at._replace(state=before.mixer))
         if self.tail is not None:

@@ -167,14 +167,24 @@ def _backward_fake(
     return x.new_empty(x.shape), weight.new_empty(weight.shape), d_past
 
 
-def convolution(tensors: tuple[Tensor | None, ...], *, silu: bool, turned: int) -> tuple[Tensor, Tensor]:
-    """y and the tokens to go on from, for x, weight, past, mask, reset."""
-    if not eager(*tensors):  # as in autograd.py: the dispatcher only where somebody traces the call
-        found: tuple[Tensor, Tensor] = torch.ops.momentum.short_convolution(*tensors, silu, turned)
+def convolution(
+    x: Tensor,
+    weight: Tensor,
+    past: Tensor | None,
+    mask: Tensor | None,
+    reset: Tensor | None,
+    *,
+    silu: bool,
+    turned: int,
+) -> tuple[Tensor, Tensor]:
+    """y and the tokens to go on from."""
+    inputs = (x, weight, past, mask, reset, silu, turned)
+    if not eager(x, weight, past, mask, reset):  # as in autograd.py: the dispatcher only where somebody traces
+        found: tuple[Tensor, Tensor] = torch.ops.momentum.short_convolution(*inputs)
         return found
-    if torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in tensors):
-        return _Convolution.apply(*tensors, silu, turned)
-    return forward(*tensors, silu, turned)  # type: ignore[arg-type]
+    if torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, weight, past)):
+        return _Convolution.apply(*inputs)
+    return forward(*inputs)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
