@@ -10,8 +10,8 @@ of the recurrence: for a version in which a member of the family is not.
 import argparse
 import sys
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -30,6 +30,7 @@ from momentum_transformer import (
     recurrent_attention,
 )
 from momentum_transformer.backend import surroundings
+from momentum_transformer.backend.cpu import native_backend
 from momentum_transformer.backend.cpu.row_norm_operator import native_map
 from momentum_transformer.layers import family
 from momentum_transformer.layers.block import Block
@@ -63,12 +64,12 @@ CASES = [("gated-delta", size) for size in (PICTURES, WIDE, COPY, Size(32, 64, 6
 CASES += [(mixer, size) for size in (COPY, ARENA) for mixer in list(MIXERS)[1:]]
 
 
-class Part(NamedTuple):
+class Part:
     """A computation of tensors that need gradients, and the parameters that do."""
 
-    run: Callable[..., Any]
-    inputs: tuple[Tensor, ...]
-    parameters: tuple[Tensor, ...]
+    def __init__(self, run: Callable[..., Any], inputs: tuple[Tensor, ...], parameters: tuple[Tensor, ...]) -> None:
+        self.run, self.inputs, self.parameters = run, inputs, parameters
+        self.grads: list[Tensor] = []  # of the outputs
 
     def forward(self) -> None:
         with torch.no_grad():
@@ -78,13 +79,20 @@ class Part(NamedTuple):
         found = self.run(*self.inputs)
         some = found if isinstance(found, tuple) else (found,)
         outputs = list({id(y): y for y in some if isinstance(y, Tensor) and y.requires_grad}.values())
-        grads = [torch.empty_like(y).fill_(1) for y in outputs]
-        torch.autograd.grad(outputs, (*self.inputs, *self.parameters), grads, allow_unused=True)
+        if not self.grads:
+            self.grads.extend(torch.randn_like(y) for y in outputs)
+        torch.autograd.grad(outputs, (*self.inputs, *self.parameters), self.grads, allow_unused=True)
 
 
-def in_pytorch() -> AbstractContextManager[Any]:
-    """What stands around a recurrence by the forms of ops/."""
-    return patch.object(surroundings, "refusal", lambda *tensors: "this measures PyTorch's way")
+@contextmanager
+def in_pytorch() -> Iterator[None]:
+    """What stands around a recurrence by the forms of ops/, and a product for each gate."""
+    with (
+        patch.object(surroundings, "refusal", lambda *tensors: "this measures PyTorch's way"),
+        patch.object(native_backend, "native_map", lambda feature_map: feature_map),
+        patch.object(family, "open_gates", lambda gates, x: [gate(x) for gate in gates]),
+    ):
+        yield
 
 
 class _Joined(torch.autograd.Function):
@@ -111,7 +119,8 @@ def parts(block: Block, size: Size, recurrence: Callable[..., Any]) -> dict[str,
     attention, mixer = block.attention, block.attention.mixer
     mix: Any = getattr(mixer, "mix", mixer)
     convolution, tail = (getattr(mixer, name, None) for name in ("convolution", "tail"))
-    x, y = (torch.randn(size.b, size.n, size.width, requires_grad=True) for _ in range(2))
+    x, *qkv = (torch.randn(size.b, size.n, size.width, requires_grad=True) for _ in range(4))
+    y = qkv[0]
 
     def heads(lines: Tensor) -> Tensor:
         return lines.unflatten(-1, (size.heads, -1)).transpose(1, 2)
@@ -135,18 +144,22 @@ def parts(block: Block, size: Size, recurrence: Callable[..., Any]) -> dict[str,
         "feed-forward": Part(block.feedforward, (x,), learned(block.feedforward)),
         "norms and residuals": Part(lambda x: tuple(norm(x + x) for norm in norms), (x,), learned(*norms)),
         "recurrence": Part(
-            lambda y: recurrence(*(heads(y),) * 3, **coefficients, feature_map=feature_map, normalize=mix.normalize),
-            (y,),
+            lambda *qkv: recurrence(
+                *map(heads, qkv), **coefficients, feature_map=feature_map, normalize=mix.normalize
+            ),
+            tuple(qkv),
             (),
         ),
     }
     if convolution is not None:
         run = convolution
-        found["convolution"] = Part(lambda y: run(*(heads(y),) * 3, at(x), None)[:3], (y,), learned(convolution))
+        found["convolution"] = Part(
+            lambda *qkv: run(*map(heads, qkv), at(x), None)[:3], tuple(qkv), learned(convolution)
+        )
     if gates:
         found["gates"] = Part(lambda x: tuple(mix.coefficients(at(x)).values()), (x,), learned(*gates))
     if unit:
-        found["unit rows"] = Part(lambda y: tuple(_unit(heads(y)) for _ in range(2)), (y,), ())
+        found["unit rows"] = Part(lambda *qk: tuple(_unit(heads(one)) for one in qk), tuple(qkv[:2]), ())
     if tail is not None:
         found["norm and gate"] = Part(lambda y, x: tail(heads(y), at(x)), (y, x), learned(tail))
     return found
@@ -158,7 +171,7 @@ def _unit(x: Tensor) -> Tensor:
     return native(x) if surroundings.refusal(x) is None else l2_normalized(x)
 
 
-AROUND = ("block", "convolution", "unit rows", "norm and gate")  # timed in PyTorch's way, too
+AROUND = ("block", "convolution", "gates", "unit rows", "norm and gate")  # timed in PyTorch's way, too
 
 
 def measure(mixer: str, size: Size, *, rounds: int, recurrence: Callable[..., Any]) -> dict[str, Any]:
