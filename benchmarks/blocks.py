@@ -207,7 +207,7 @@ def took(times: dict[str, dict[str, float]], name: str, direction: str, call: Ca
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--stand-in", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -142,9 +142,9 @@ def blocks_table() -> str:
     machine = result["machine"]
     stand_in = " Momentum attention with a constant β stands in for the recurrence." if result["stand_in"] else ""
     where = (
-        f"float32, one thread, CPU time ({machine['cpu']}, torch {machine['torch']}); {machine['started']}, commit "
-        f"{(machine['commit'] or 'unknown')[:12]}{' with changes' if machine['dirty'] else ''}. Shares of the block, in "
-        f"brackets in PyTorch's way; each part is timed by itself, so they need not add up.{stand_in} "
+        f"float32, one thread, CPU time ({machine['cpu']}, torch {machine['torch']}); {machine['started']}, "
+        f"commit {(machine['commit'] or 'unknown')[:12]}{' with changes' if machine['dirty'] else ''}. Shares of the "
+        f"block, in brackets in PyTorch's way; each part is timed by itself, so they need not add up.{stand_in} "
         f"Command: `{result['command']}`."
     )
     return f"{Table('', columns, tuple(rows)).markdown()}\n{where}\n"
