@@ -111,7 +111,7 @@ def test_convolution_is_the_literal_loop(taps: int, silu: bool, which: str, inst
 @pytest.mark.parametrize("turned", [None, 0, 3, 24])
 @pytest.mark.parametrize("which", ["plain", "mask and reset"])
 @pytest.mark.parametrize("past", [True, False])
-def test_convolution_is_the_form_in_pytorch(turned: int | None, which: str, past: bool) -> None:
+def test_convolution_and_forms_in_pytorch_are_one(turned: int | None, which: str, past: bool) -> None:
     if past and turned is not None:
         return
     b, n, c, taps = 3, 41, 24, 4
