@@ -2,7 +2,8 @@
 //
 // A task is a group of channels of one sequence, from its first token to its last. Tokens that exist are taken in runs
 // within one document; for each vector of channels the last few tokens stay in registers during a run, and in `window`
-// between runs. Channels do not see each other, so how they are grouped changes no bit.
+// between runs. Channels do not see each other, so how they are grouped changes no bit. Rows that are stored in another
+// type, or end within a vector, are packed for a run.
 #pragma once
 #include "lanes.h"
 #include "surroundings.h"
@@ -12,12 +13,14 @@ namespace {
 template <class T> struct ShortConvolution {
     static constexpr int64_t RUN = 16, MOST_TAPS = 8;
     const LineConvolution& p;
-    int64_t lanes;                                // of a group, padded
-    T *weight, *window, *pending, *d_weight;      // (taps, lanes) each, the latest token first
-    int64_t sequence = 0, first = 0, count = 0;   // the task: its channels first … first + count - 1
+    int64_t lanes;                               // of a group, padded
+    T *weight, *window, *pending, *d_weight;     // (taps, lanes) each, the latest token first
+    T *packed_x, *packed_dy, *packed_out;        // (RUN, lanes) each
+    int64_t sequence = 0, first = 0, count = 0;  // the task: its channels first … first + count - 1
     bool turned = false;
-    int64_t tokens[RUN], run = 0;                 // of the current run
-    char* written[RUN + MOST_TAPS];               // gradients of the tokens before the run, oldest first, and in it
+    int64_t tokens[RUN], run = 0;                // of the current run
+    T *x_rows[RUN], *dy_rows[RUN], *out_rows[RUN];
+    char* gradients[RUN + MOST_TAPS];            // where those of the tokens before and in the run go, oldest first
 
     static int64_t group(const LineConvolution& p) {  // channels of a task
         int64_t wanted = 4 * p.threads / p.b + 1, least = 2 * width<T>;
@@ -31,7 +34,8 @@ template <class T> struct ShortConvolution {
     ShortConvolution(const LineConvolution& p, Arena& arena)
         : p(p), lanes(round_up(min(group(p), p.c), width<T>)), weight(arena.take<T>(p.taps * lanes)),
           window(arena.take<T>(p.taps * lanes)), pending(arena.take<T>(p.taps * lanes)),
-          d_weight(arena.take<T>(p.taps * lanes)) {}
+          d_weight(arena.take<T>(p.taps * lanes)), packed_x(arena.take<T>(RUN * lanes)),
+          packed_dy(arena.take<T>(RUN * lanes)), packed_out(arena.take<T>(RUN * lanes)) {}
 
     void locate(int64_t task) {
         int64_t size = group(p), ahead = groups(p.turned, size), all = ahead + groups(p.c - p.turned, size);
@@ -41,6 +45,7 @@ template <class T> struct ShortConvolution {
         first = turned ? p.turned + (i - ahead) * size : i * size;
         count = min(size, (turned ? p.c : p.turned) - first);
         const T* from = static_cast<const T*>(p.weight) + first * p.taps;
+        memset(weight, 0, p.taps * lanes * sizeof(T));
         for (int64_t r = 0; r < p.taps; r++)
             for (int64_t x = 0; x < count; x++) weight[r * lanes + x] = from[x * p.taps + p.taps - 1 - r];
         run = 0;
@@ -67,6 +72,25 @@ template <class T> struct ShortConvolution {
             });
     }
 
+    // Rows of the run as the kernels read and write them: in place, or packed.
+    template <class S> bool in_place() const { return sizeof(S) == sizeof(T) && count % width<T> == 0; }
+    template <class S> void read_rows(T** rows, T* packed, const TensorView& view) const {
+        for (int64_t i = 0; i < run; i++) {
+            S* row = line<S>(view, tokens[i]);
+            rows[i] = in_place<S>() ? reinterpret_cast<T*>(row) : packed + i * lanes;
+            if (!in_place<S>())
+                for_each_lanes<T>(count, [&](int64_t x, int64_t some) {
+                    store(rows[i] + x, load_lanes<T>(row + x, some));
+                });
+        }
+    }
+    template <class S> void write_row(void* to, const T* from) const {
+        if (!to || to == from) return;
+        for_each_lanes<T>(count, [&](int64_t x, int64_t some) {
+            store_lanes<T>(static_cast<S*>(to) + x, load(from + x), some);
+        });
+    }
+
     // Tokens that exist in their order: finish() ends a run, begin() starts a document.
     template <class Finish, class Begin> void walk(Finish finish, Begin begin) {
         const uint8_t* mask = p.mask ? p.mask + sequence * p.n : nullptr;
@@ -90,31 +114,25 @@ template <class T> struct ShortConvolution {
         finish();
     }
 
-    template <int TAPS, class S> void forward_run() {
-        for_each_lanes<T>(count, [&](int64_t x, int64_t some) INLINE {
+    template <int TAPS> void forward_kernel() {
+        for (int64_t x = 0; x < count; x += width<T>) {
             Vec<T> w[TAPS], before[TAPS];
             for (int r = 0; r < TAPS; r++) w[r] = load(weight + r * lanes + x);
             for (int r = 1; r < TAPS; r++) before[r] = load(window + (r - 1) * lanes + x);
             for (int64_t i = 0; i < run; i++) {
-                before[0] = load_lanes<T>(line<S>(p.x, tokens[i]) + x, some);
+                before[0] = load(x_rows[i] + x);
                 Vec<T> z = w[0] * before[0];
                 for (int r = 1; r < TAPS; r++) z += w[r] * before[r];
-                store_lanes<T>(line<S>(p.y, tokens[i]) + x, p.silu ? z * logistic<T>(z) : z, some);
+                store(out_rows[i] + x, p.silu ? z * logistic<T>(z) : z);
                 for (int r = TAPS - 1; r > 0; r--) before[r] = before[r - 1];
             }
             for (int r = 1; r < TAPS; r++) store(window + (r - 1) * lanes + x, before[r]);
-        });
-    }
-    template <int TAPS, class S> void forward() {
-        read<S>(window, p.past);
-        walk([&] { forward_run<TAPS, S>(); }, [&] { memset(window, 0, TAPS * lanes * sizeof(T)); });
-        write<S>(p.after, window);
+        }
     }
 
     // The gradient of a token is complete once TAPS - 1 tokens behind it have added theirs.
-    template <int TAPS, class S> void backward_run() {
-        for (int64_t i = 0; i < run; i++) written[TAPS - 1 + i] = reinterpret_cast<char*>(line<S>(p.dx, tokens[i]));
-        for_each_lanes<T>(count, [&](int64_t x, int64_t some) INLINE {
+    template <int TAPS> void backward_kernel() {
+        for (int64_t x = 0; x < count; x += width<T>) {
             Vec<T> w[TAPS], before[TAPS], dx[TAPS], dw[TAPS];
             for (int r = 0; r < TAPS; r++) w[r] = load(weight + r * lanes + x), dw[r] = Vec<T>{};
             for (int r = 1; r < TAPS; r++) {
@@ -122,8 +140,8 @@ template <class T> struct ShortConvolution {
                 dx[r] = load(pending + (r - 1) * lanes + x);
             }
             for (int64_t i = 0; i < run; i++) {
-                before[0] = load_lanes<T>(line<S>(p.x, tokens[i]) + x, some);
-                Vec<T> dz = load_lanes<T>(line<S>(p.dy, tokens[i]) + x, some);
+                before[0] = load(x_rows[i] + x);
+                Vec<T> dz = load(dy_rows[i] + x);
                 if (p.silu) {
                     Vec<T> z = w[0] * before[0];
                     for (int r = 1; r < TAPS; r++) z += w[r] * before[r];
@@ -132,7 +150,7 @@ template <class T> struct ShortConvolution {
                 }
                 dx[0] = Vec<T>{};
                 for (int r = 0; r < TAPS; r++) dw[r] += dz * before[r], dx[r] += dz * w[r];
-                if (written[i]) store_lanes<T>(reinterpret_cast<S*>(written[i]) + x, dx[TAPS - 1], some);
+                store(out_rows[i] + x, dx[TAPS - 1]);
                 for (int r = TAPS - 1; r > 0; r--) before[r] = before[r - 1], dx[r] = dx[r - 1];
             }
             for (int r = 1; r < TAPS; r++) {
@@ -140,38 +158,63 @@ template <class T> struct ShortConvolution {
                 store(pending + (r - 1) * lanes + x, dx[r]);
             }
             for (int r = 0; r < TAPS; r++) store(d_weight + r * lanes + x, load(d_weight + r * lanes + x) + dw[r]);
-        });
-        for (int i = 0; i < TAPS - 1; i++) written[i] = written[run + i];
-    }
-    template <int TAPS, class S> void write_pending() {  // nothing more is added to them
-        for (int i = 0; i < TAPS - 1; i++) {
-            if (!written[i]) continue;
-            for_each_lanes<T>(count, [&](int64_t x, int64_t some) {
-                store_lanes<T>(reinterpret_cast<S*>(written[i]) + x, load(pending + (TAPS - 2 - i) * lanes + x), some);
-            });
-            written[i] = nullptr;
         }
     }
-    template <int TAPS, class S> void backward() {
-        int64_t bytes = TAPS * lanes * sizeof(T);
+    template <bool BACK, int TAPS = 2> void run_kernel() {
+        if (p.taps == TAPS) return BACK ? backward_kernel<TAPS>() : forward_kernel<TAPS>();
+        if constexpr (TAPS < MOST_TAPS) run_kernel<BACK, TAPS + 1>();
+    }
+
+    template <class S> void forward() {
         read<S>(window, p.past);
-        for (int i = 0; i < TAPS - 1; i++)
-            written[i] = p.d_past ? reinterpret_cast<char*>(earlier<S>(p.d_past, TAPS - 1 - i)) : nullptr;
+        auto finish = [&] {
+            read_rows<S>(x_rows, packed_x, p.x);
+            for (int64_t i = 0; i < run; i++)
+                out_rows[i] = in_place<S>() ? line<T>(p.y, tokens[i]) : packed_out + i * lanes;
+            run_kernel<false>();
+            for (int64_t i = 0; i < run; i++) write_row<S>(line<S>(p.y, tokens[i]), out_rows[i]);
+        };
+        walk(finish, [&] { memset(window, 0, p.taps * lanes * sizeof(T)); });
+        write<S>(p.after, window);
+    }
+
+    template <class S> void backward_run() {
+        for (int64_t i = 0; i < run; i++)
+            gradients[p.taps - 1 + i] = reinterpret_cast<char*>(line<S>(p.dx, tokens[i]));
+        read_rows<S>(x_rows, packed_x, p.x);
+        read_rows<S>(dy_rows, packed_dy, p.dy);
+        for (int64_t i = 0; i < run; i++)
+            out_rows[i] = in_place<S>() && gradients[i] ? reinterpret_cast<T*>(gradients[i]) : packed_out + i * lanes;
+        run_kernel<true>();
+        for (int64_t i = 0; i < run; i++) write_row<S>(gradients[i], out_rows[i]);
+        for (int64_t i = 0; i < p.taps - 1; i++) gradients[i] = gradients[run + i];
+    }
+    template <class S> void write_pending() {  // nothing more is added to them
+        for (int64_t i = 0; i < p.taps - 1; i++) {
+            write_row<S>(gradients[i], pending + (p.taps - 2 - i) * lanes);
+            gradients[i] = nullptr;
+        }
+    }
+    template <class S> void backward() {
+        int64_t bytes = p.taps * lanes * sizeof(T);
+        read<S>(window, p.past);
+        for (int64_t i = 0; i < p.taps - 1; i++)
+            gradients[i] = p.d_past ? reinterpret_cast<char*>(earlier<S>(p.d_past, p.taps - 1 - i)) : nullptr;
         memset(pending, 0, bytes);
         memset(d_weight, 0, bytes);
-        walk([&] { backward_run<TAPS, S>(); },
+        walk([&] { backward_run<S>(); },
              [&] {
-                 write_pending<TAPS, S>();
+                 write_pending<S>();
                  memset(window, 0, bytes);
                  memset(pending, 0, bytes);
              });
         if (p.d_after) {
             read<S>(window, p.d_after);
-            for (int64_t x = 0; x < (TAPS - 1) * lanes; x++) pending[x] += window[x];
+            for (int64_t x = 0; x < (p.taps - 1) * lanes; x++) pending[x] += window[x];
         }
-        write_pending<TAPS, S>();
-        T* parts = static_cast<T*>(p.d_parts) + sequence * TAPS * p.c + first;
-        for (int r = 0; r < TAPS; r++) memcpy(parts + r * p.c, d_weight + r * lanes, count * sizeof(T));
+        write_pending<S>();
+        T* parts = static_cast<T*>(p.d_parts) + sequence * p.taps * p.c + first;
+        for (int64_t r = 0; r < p.taps; r++) memcpy(parts + r * p.c, d_weight + r * lanes, count * sizeof(T));
     }
 
     static void sum_parts(const LineConvolution& p) {  // in the order of the batch
@@ -185,15 +228,11 @@ template <class T> struct ShortConvolution {
             }
     }
 
-    template <int TAPS> void run_task(int64_t task, bool back) {
-        if (p.taps != TAPS) {
-            if constexpr (TAPS < MOST_TAPS) run_task<TAPS + 1>(task, back);
-            return;
-        }
+    void run_task(int64_t task, bool back) {
         locate(task);
         with_storage<T>(p.dtype, [&](auto* storage) {
             using S = std::remove_pointer_t<decltype(storage)>;
-            back ? backward<TAPS, S>() : forward<TAPS, S>();
+            back ? backward<S>() : forward<S>();
         });
     }
 };

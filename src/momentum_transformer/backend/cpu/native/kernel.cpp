@@ -106,7 +106,7 @@ template <class T> bool family_forward(const FamilyProblem& p) {
 
 template <class T> bool convolution(const LineConvolution& p, bool back) {
     using K = ShortConvolution<T>;
-    if (!parallel_for<K>(p, K::tasks(p), [=](K& k, int64_t i) { k.template run_task<2>(i, back); })) return false;
+    if (!parallel_for<K>(p, K::tasks(p), [=](K& k, int64_t i) { k.run_task(i, back); })) return false;
     if (back) K::sum_parts(p);
     return true;
 }
