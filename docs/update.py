@@ -41,6 +41,7 @@ def tables(out: Path) -> dict[str, str]:
         "translation": translation_table(),
     }
     kernels = {"bench": bench_tables(out), "limits": limits_tables(), "profile": profile_table()}
+    kernels |= {"blocks": blocks_table()}
     return found | others | kernels | {"attention": attention_table()}
 
 
@@ -117,6 +118,39 @@ def profile_table() -> str:
         f"β = {result['beta']:g}, float32, one thread ({machine['cpu']}, torch {machine['torch']}), GEMM at "
         f"{result['gemm_flops'] / 1e9:.0f} GFLOP/s, nanoseconds inside the library for a token of one head; "
         f"{machine['started']}, commit {commit}. Command: `{result['command']}`."
+    )
+    return f"{Table('', columns, tuple(rows)).markdown()}\n{where}\n"
+
+
+def blocks_table() -> str:
+    """Where the time of a block goes, by benchmarks/blocks.py."""
+    path = ROOT / "results" / "blocks.json"
+    if not path.exists():
+        return "Not measured yet: `python -m benchmarks.blocks`.\n"
+    result = json.loads(path.read_text())
+    around = ("convolution", "gates", "unit rows", "norm and gate")
+    parts = ("projections", "feed-forward", "norms and residuals", "recurrence", *around)
+    columns = ("(b, n, width, heads, hidden)", "mixer", "block: ms", "in PyTorch's way", "faster", *parts)
+    rows = []
+    for row in result["rows"]:
+        times = row["milliseconds"]
+        for direction in times["block"]:
+            block, before = (times[name][direction] for name in ("block", "block, PyTorch"))
+            cells = [str(tuple(row["size"].values())), f"{row['mixer']}, {direction}", f"{block:.1f}", f"{before:.1f}"]
+            cells.append(f"{before / block:.2f} ×")
+            for part in parts:
+                cell = f"{100 * times[part][direction] / block:.1f} %" if part in times else ""
+                if part in around and part in times:
+                    cell += f" ({100 * times[f'{part}, PyTorch'][direction] / before:.1f} %)"
+                cells.append(cell)
+            rows.append(tuple(cells))
+    machine = result["machine"]
+    stand_in = " Momentum attention with a constant β stands in for the recurrence." if result["stand_in"] else ""
+    where = (
+        f"float32, one thread, CPU time ({machine['cpu']}, torch {machine['torch']}); {machine['started']}, "
+        f"commit {(machine['commit'] or 'unknown')[:12]}{' with changes' if machine['dirty'] else ''}. Shares of the "
+        f"block, in brackets in PyTorch's way; each part is timed by itself, so they need not add up.{stand_in} "
+        f"Command: `{result['command']}`."
     )
     return f"{Table('', columns, tuple(rows)).markdown()}\n{where}\n"
 

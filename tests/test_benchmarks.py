@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks import profile, translation, versions
+from benchmarks import blocks, profile, translation, versions
 from benchmarks.generation import measure, subjects, trained, untrained
 
 from momentum_transformer.experiments.pictures import PICTURE_MODELS
@@ -79,3 +79,14 @@ def test_versions_times_a_checkout_in_a_process_of_its_own() -> None:
         assert worker.time(len(names) - 1) > 0
     finally:
         worker.close()
+
+
+def test_a_block_is_timed_by_parts_in_both_ways() -> None:
+    size = blocks.Size(1, 8, 16, 2, 16)
+    row = blocks.measure("momentum-delta", size, rounds=1, recurrence=blocks.stand_in)
+    around = ("block", "convolution", "gates", "unit rows", "norm and gate")
+    names = {*around, "projections", "feed-forward", "norms and residuals", "recurrence"}
+    assert set(row["milliseconds"]) == names | {f"{name}, PyTorch" for name in around}
+    for times in row["milliseconds"].values():
+        assert 0 < times["forward"] < float("inf")
+        assert 0 < times["forward+backward"] < float("inf")

@@ -446,7 +446,7 @@ def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     tests = [
         "-k",
         "layout or native_equals or threads or one_token or state or masks or decoding_equals or exist"
-        " or pytorch_form or options or overlap or nothing_in",
+        " or pytorch_form or options or overlap or nothing_in or literal_loop or forms_in_pytorch or two_halves",
         "-m",
         "not slow",
         "-p",
@@ -455,7 +455,7 @@ def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     here = Path(__file__)
     files = [
         here,
-        *(here.with_name(f"test_{name}.py") for name in ("bidirectional", "members")),
+        *(here.with_name(f"test_{name}.py") for name in ("bidirectional", "members", "surroundings")),
         here.parents[1] / "decoding" / "test_decoder.py",
     ]
     run = subprocess.run(

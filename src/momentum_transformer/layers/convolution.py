@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor, nn
 
+from ..backend.surroundings import short_convolution, two_way_convolution
 from ..ops.checks import check_choice
-from ..ops.convolution import short_convolution
 from .situation import Situation
 
 Pasts = tuple[Tensor, Tensor, Tensor]  # (b, taps - 1, width) of q, k and v
@@ -44,41 +43,37 @@ class Convolution(nn.Module):
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, at: Situation, pasts: Pasts | None
-    ) -> tuple[Tensor, Tensor, Tensor, Pasts]:
-        """q, k, v (b, h, n, d) convolved, and the last tokens of each."""
-        before = (None, None, None) if pasts is None else pasts
-        for past in before:
+    ) -> tuple[Tensor, Tensor, Tensor, Pasts | None]:
+        """q, k, v (b, h, n, d) convolved, and the last tokens of each; without causal order there are none."""
+        for past in pasts or ():
             self._check(past, q)
-        made = [
-            self._convolve(x, weight, past, at)
-            for x, weight, past in zip((q, k, v), (self.query, self.key, self.value), before, strict=True)
-        ]
-        (q, q_past), (k, k_past), (v, v_past) = made
-        return q, k, v, (q_past, k_past, v_past)
+        heads, width = q.shape[1], q.shape[3]
+        lines = [x.transpose(1, 2).flatten(2) for x in (q, k, v)]  # (b, n, h · d)
+        weights, silu = (self.query, self.key, self.value), self.options.activation == "silu"
+        if at.causal:
+            before = (None, None, None) if pasts is None else pasts
+            made = [
+                short_convolution(x, weight, past, mask=at.key_mask, reset=at.reset, silu=silu)
+                for x, weight, past in zip(lines, weights, before, strict=True)
+            ]
+            (q, q_past), (k, k_past), (v, v_past) = made
+            pasts = q_past, k_past, v_past
+        else:
+            q, k, v = (
+                two_way_convolution(x, weight, turned=heads // 2 * width, mask=at.key_mask, reset=at.reset, silu=silu)
+                for x, weight in zip(lines, weights, strict=True)
+            )
+            pasts = None
+        q, k, v = (x.unflatten(2, (heads, -1)).transpose(1, 2) for x in (q, k, v))
+        return q, k, v, pasts
 
-    def _check(self, past: Tensor | None, q: Tensor) -> None:
+    def _check(self, past: Tensor, q: Tensor) -> None:
         shape = (q.shape[0], self.options.taps - 1, q.shape[1] * q.shape[3])
-        if past is not None and (tuple(past.shape) != shape or past.device != q.device):
+        if tuple(past.shape) != shape or past.device != q.device:
             raise ValueError(
                 f"state.convolution must have tensors of shape {shape} on {q.device}, not {tuple(past.shape)} on "
                 f"{past.device}"
             )
-
-    def _convolve(self, x: Tensor, weight: Tensor, past: Tensor | None, at: Situation) -> tuple[Tensor, Tensor]:
-        lines = x.transpose(1, 2).flatten(2)  # (b, n, h · d)
-        if at.causal:
-            y, after = short_convolution(lines, weight, past, mask=at.key_mask, reset=at.reset)
-        else:
-            half = lines.shape[2] // 2 // x.shape[3] * x.shape[3]
-            ahead, _ = short_convolution(lines[..., :half], weight[:half], mask=at.key_mask, reset=at.reset)
-            turned = at.reversed()
-            back, after = short_convolution(
-                lines[..., half:].flip(1), weight[half:], mask=turned.key_mask, reset=turned.reset
-            )
-            y = torch.cat([ahead, back.flip(1)], 2)
-        if self.options.activation == "silu":
-            y = F.silu(y)
-        return y.unflatten(2, (x.shape[1], -1)).transpose(1, 2), after
 
     def extra_repr(self) -> str:
         return f"taps={self.options.taps}, activation={self.options.activation}"

@@ -14,7 +14,7 @@ from ..attention import recurrent_attention
 from ..ops.checks import MOMENTUM, STEP_SIZE, check_number
 from ..ops.feature_maps import FeatureMap, elu_plus_one, l2_normalized
 from .convolution import ShortConvolution
-from .gates import Decay, Share, StepSize, Strength
+from .gates import Decay, Gate, Share, StepSize, Strength, open_gates
 from .parts import Tail, tokens_of, with_parts
 from .situation import Mix, Situation
 
@@ -149,10 +149,10 @@ class Recurrence(nn.Module):
     def __init__(
         self,
         *,
-        alpha: nn.Module | tuple[float, ...] | None = None,
-        beta: nn.Module | None = None,
-        gamma: nn.Module | None = None,
-        eta: nn.Module | None = None,
+        alpha: Gate | tuple[float, ...] | None = None,
+        beta: Gate | None = None,
+        gamma: Gate | None = None,
+        eta: Gate | None = None,
         erases: bool = False,
         averages: bool = False,
         feature_map: FeatureMap | None = None,
@@ -189,11 +189,9 @@ class Recurrence(nn.Module):
     def coefficients(self, at: Situation) -> dict[str, Any]:
         """By name, for `recurrent_attention`."""
         x = tokens_of(at)
-        made: dict[str, Any] = {}
-        for name in ("alpha", "beta", "gamma", "eta"):
-            gate = getattr(self, name)
-            if gate is not None:
-                made[name] = gate(x)
+        gates = {name: getattr(self, name) for name in ("alpha", "beta", "gamma", "eta")}
+        gates = {name: gate for name, gate in gates.items() if gate is not None}
+        made: dict[str, Any] = dict(zip(gates, open_gates(list(gates.values()), x), strict=True))
         if self.constant_alpha is not None:
             wide = torch.float32 if x.device.type == "mps" else torch.float64
             made["alpha"] = torch.tensor(self.constant_alpha, dtype=wide, device=x.device)

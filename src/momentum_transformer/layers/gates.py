@@ -17,9 +17,29 @@ class Gate(nn.Module):
             nn.init.zeros_(self.project.weight)
             nn.init.constant_(self.project.bias, bias)
 
-    def logits(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.project(x)
-        return logits.to(torch.promote_types(logits.dtype, torch.float32)).transpose(1, 2).contiguous()
+    def forward(self, x: Tensor) -> Tensor:
+        return self.opened(by_head(self.project(x)))
+
+    def opened(self, logits: Tensor) -> Tensor:
+        """The coefficient of logits (b, h, n)."""
+        raise NotImplementedError
+
+
+def by_head(logits: Tensor) -> Tensor:
+    return logits.to(torch.promote_types(logits.dtype, torch.float32)).transpose(1, 2).contiguous()
+
+
+def open_gates(gates: list[Gate], x: Tensor) -> list[Tensor]:
+    """What each gate makes of x, by one product for all of them: small ones would each read x, and write dx, anew."""
+    projections = [gate.project for gate in gates]
+    if len(gates) < 2 or any(type(one) is not nn.Linear for one in projections):  # somebody put another map there
+        return [gate(x) for gate in gates]
+    weights: list[Tensor] = [one.weight for one in projections]
+    biases: list[Tensor] = [
+        one.weight.new_zeros(one.out_features) if one.bias is None else one.bias for one in projections
+    ]
+    logits = by_head(F.linear(x, torch.cat(weights), torch.cat(biases))).unflatten(1, (len(gates), -1))
+    return [gate.opened(its) for gate, its in zip(gates, logits.unbind(1), strict=True)]
 
 
 class Strength(Gate):
@@ -29,8 +49,8 @@ class Strength(Gate):
         super().__init__(width, heads)
         self.most = most
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.most * self.logits(x).sigmoid()
+    def opened(self, logits: Tensor) -> Tensor:
+        return self.most * logits.sigmoid()
 
 
 class Share(Gate):
@@ -39,8 +59,8 @@ class Share(Gate):
     def __init__(self, width: int, heads: int, *, start: float) -> None:
         super().__init__(width, heads, bias=math.log(start / (1 - start)))
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.logits(x).sigmoid()
+    def opened(self, logits: Tensor) -> Tensor:
+        return logits.sigmoid()
 
 
 class StepSize(Gate):
@@ -49,8 +69,8 @@ class StepSize(Gate):
     def __init__(self, width: int, heads: int, *, start: float) -> None:
         super().__init__(width, heads, bias=start + math.log(-math.expm1(-start)))
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.softplus(self.logits(x))
+    def opened(self, logits: Tensor) -> Tensor:
+        return F.softplus(logits)
 
 
 class Decay(Gate):
@@ -63,7 +83,6 @@ class Decay(Gate):
         self.rate = nn.Parameter(torch.empty(heads).uniform_(1, 16).log())
         self.offset = nn.Parameter(step + torch.log(-torch.expm1(-step)))  # softplus(offset) = step
 
-    def forward(self, x: Tensor) -> Tensor:
-        logits = self.logits(x)
+    def opened(self, logits: Tensor) -> Tensor:
         rate, offset = (p.to(logits.dtype)[:, None] for p in (self.rate, self.offset))
         return torch.exp(-torch.exp(rate) * F.softplus(logits + offset))

@@ -5,15 +5,18 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor, nn
 
+from ..backend.surroundings import norm_and_gate
 from ..ops.checks import check_choice, check_mask
 from .convolution import Convolution, Pasts, ShortConvolution
 from .situation import Mix, Situation
+
+EPS = 1e-5  # of the norm
 
 
 class PartsState(NamedTuple):
     """What a mixer with a convolution remembers."""
 
-    convolution: Pasts
+    convolution: Pasts | None  # None without causal order
     mixer: Any
 
 
@@ -41,7 +44,7 @@ class NormAndGate(nn.Module):
     def __init__(self, options: Tail, width: int, heads: int) -> None:
         super().__init__()
         inner = width // heads
-        self.norm = nn.RMSNorm(inner, eps=1e-5) if options.norm else None
+        self.norm = nn.RMSNorm(inner, eps=EPS) if options.norm else None
         self.gate: nn.Module | None = None
         if options.gate == "full":
             self.gate = nn.Linear(width, width, bias=False)
@@ -49,12 +52,12 @@ class NormAndGate(nn.Module):
             self.gate = nn.Sequential(nn.Linear(width, inner, bias=False), nn.Linear(inner, width))
 
     def forward(self, y: Tensor, at: Situation) -> Tensor:
-        if self.norm is not None:
-            y = self.norm(y.to(self.norm.weight.dtype)).to(y.dtype)
+        gate = None
         if self.gate is not None:
-            opened = self.gate(tokens_of(at)).sigmoid().unflatten(-1, (y.shape[1], -1)).transpose(1, 2)
-            y = y * opened.to(y.dtype)
-        return y
+            gate = self.gate(tokens_of(at)).unflatten(-1, (y.shape[1], -1)).transpose(1, 2)
+        if self.norm is not None:
+            return norm_and_gate(y, self.norm.weight, gate, eps=EPS)
+        return y if gate is None else y * gate.sigmoid().to(y.dtype)
 
 
 def tokens_of(at: Situation) -> Tensor:
@@ -80,7 +83,7 @@ class WithParts(nn.Module):
         check_mask("reset", at.reset, q, meaning="True = a document begins")
         if at.state is not None and not isinstance(at.state, PartsState):
             raise ValueError(f"state must be a PartsState, not {type(at.state).__name__}")
-        before = at.state or PartsState(None, None)  # type: ignore[arg-type]  # a convolution starts from nothing
+        before = at.state or PartsState(None, None)
         q, k, v, pasts = self.convolution(q, k, v, at, before.convolution)
         y, state = self.mix(q, k, v, at._replace(state=before.mixer))
         if self.tail is not None:

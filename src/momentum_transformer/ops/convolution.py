@@ -13,20 +13,23 @@ def short_convolution(
     *,
     mask: Bool[Tensor, "b n"] | None = None,
     reset: Bool[Tensor, "b n"] | None = None,
+    silu: bool = False,
 ) -> tuple[Float[Tensor, "b n c"], Float[Tensor, "b r c"]]:
     """Σ_r weight_r x_{t-r} over the last `taps` tokens that exist in this document; and the taps - 1 to go on from.
 
     `past` are the taps - 1 tokens before the first one, zeros where there are none. The output of a token that does
-    not exist is zero.
+    not exist is zero. `silu`: the output passes SiLU. Computed in float32 or wider, and rounded once.
     """
     n, before = x.shape[1], weight.shape[1] - 1
+    dtype, wide = x.dtype, torch.promote_types(x.dtype, torch.float32)
+    x, weight = x.to(wide), weight.to(wide)
     document = None if reset is None else reset.cumsum(1)
     order = None
     if mask is not None:  # the tokens that exist, first
         order = torch.argsort(~mask, dim=1, stable=True)
         x = torch.where(mask[..., None], x, 0).gather(1, order[..., None].expand(x.shape))
         document = None if document is None else document.gather(1, order)
-    past = x.new_zeros(x.shape[0], before, x.shape[2]) if past is None else past.to(x.dtype)
+    past = x.new_zeros(x.shape[0], before, x.shape[2]) if past is None else past.to(dtype).to(wide)
     line = torch.cat([past, x], 1)
     number = None if document is None else F.pad(document, (before, 0))
     y = torch.zeros_like(x)
@@ -40,7 +43,25 @@ def short_convolution(
     if mask is not None and order is not None:
         back = torch.argsort(order, dim=1)[..., None].expand(y.shape)
         y = torch.where(mask[..., None], y.gather(1, back), 0)
-    return y, after
+    return (F.silu(y) if silu else y).to(dtype), after.to(dtype)
+
+
+def two_way_convolution(
+    x: Float[Tensor, "b n c"],
+    weight: Float[Tensor, "c taps"],
+    *,
+    turned: int,
+    mask: Bool[Tensor, "b n"] | None = None,
+    reset: Bool[Tensor, "b n"] | None = None,
+    silu: bool = False,
+) -> Float[Tensor, "b n c"]:
+    """The same where the channels from `turned` on look at the tokens that come after."""
+    ahead, _ = short_convolution(x[..., :turned], weight[:turned], mask=mask, reset=reset, silu=silu)
+    if reset is not None:  # read backwards, a document begins where it has ended
+        reset = torch.cat([torch.ones_like(reset[:, :1]), reset[:, 1:].flip(1)], 1)[:, : reset.shape[1]]
+    mask = None if mask is None else mask.flip(1)
+    back, _ = short_convolution(x[..., turned:].flip(1), weight[turned:], mask=mask, reset=reset, silu=silu)
+    return torch.cat([ahead, back.flip(1)], 2)
 
 
 def _last(line: Tensor, number: Tensor | None, mask: Tensor | None, before: int, reset: Tensor | None) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 from .tracing import transformed
 
 FeatureMap = Callable[[Tensor], Tensor]
+L2_EPS = 1e-6  # so that a row of zeros stays one
 
 
 class _EluPlusOne(torch.autograd.Function):
@@ -47,7 +48,7 @@ def length_scaled(x: Tensor) -> Tensor:
 
 def l2_normalized(x: Tensor) -> Tensor:
     """x/‖x‖: features of length one, which the delta rule wants."""
-    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
+    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + L2_EPS)
 
 
 def feature_width(k: Tensor, feature_map: FeatureMap | None) -> int:

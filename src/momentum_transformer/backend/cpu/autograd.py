@@ -13,7 +13,7 @@ from ...ops.tracing import eager, has_tangent
 from ..call import Call
 from ..pytorch import CHUNKED
 from . import causal_operator
-from .recomputed import mask_of, recomputed_gradients
+from .higher_derivatives import gradients, mask_of
 
 TENSORS = 7  # q, k, v, s, z, beta, gamma: what may need gradients
 
@@ -52,7 +52,7 @@ def _backward(ctx: Any, dy: Tensor | None, *others: Tensor | None) -> tuple[Tens
         compute = partial(in_pytorch, tokens=(token_index, token_count), options=ctx.options)
         grads = (dy, ds_after, dz_after)
         needed = ctx.needs_input_grad[:TENSORS]
-        return *recomputed_gradients(compute, ctx.saved_tensors[:TENSORS], needed, grads), *nothing
+        return *gradients(compute, ctx.saved_tensors[:TENSORS], needed, grads), *nothing
     if dy is None:
         dy = torch.zeros_like(y)
     if (ds_after is None) != (dz_after is None):

@@ -124,8 +124,36 @@ class Program(ctypes.Structure):
     _fields_ = (*_integers("count threads"), *_pointers("tasks"))
 
 
+class LineConvolution(ctypes.Structure):
+    """native/surroundings.h, field by field."""
+
+    _fields_ = (
+        *_integers("b n c taps silu threads dtype turned"),
+        *_views("x y"),
+        *_pointers("weight mask reset past after"),
+        *_views("dy dx"),
+        *_pointers("d_after d_past d_parts d_weight"),
+    )
+
+
+class RowNorm(ctypes.Structure):
+    """native/surroundings.h, field by field."""
+
+    _fields_ = (
+        *_integers("b h n d mean threads dtype"),
+        ("eps", ctypes.c_double),
+        *_views("x gate y"),
+        *_pointers("weight"),
+        *_views("dy dx d_gate"),
+        *_pointers("d_weight"),
+    )
+
+
 # as dispatch.cpp lists their sizes
-STRUCTURES = (Problem, FamilyProblem, Step, ResidualNorm, Linear, CachedAttention, Task, Program)
+STRUCTURES = (
+    *(Problem, FamilyProblem, Step, ResidualNorm, Linear, CachedAttention, Task, Program),
+    *(LineConvolution, RowNorm),
+)
 TASKS = (Linear, Step, CachedAttention, ResidualNorm)  # the kinds of Task, as native/program.h numbers them
 
 
@@ -139,6 +167,10 @@ class Functions(NamedTuple):
     family_backward: Any
     step: Any
     decode: Any
+    convolution: Any
+    convolution_backward: Any
+    row_norm: Any
+    row_norm_backward: Any
 
 
 class Native(NamedTuple):

@@ -15,6 +15,7 @@ from .autograd import causal
 from .causal_operator import DTYPES
 from .library import Missing, native
 from .recurrent_autograd import recurrent
+from .row_norm_operator import native_map
 
 SHORT = 1024  # tokens: one thread is done with these before a second one has started
 
@@ -57,7 +58,7 @@ class Native:
         dtype = call.q.dtype
         x = call
         if not (call.elu or call.feature_map is None):
-            x = call.features()
+            x = call._replace(feature_map=native_map(call.feature_map)).features()
         elif call.state is not None and call.wide != dtype:
             x = call._replace(q=call.q.to(call.wide), k=call.k.to(call.wide), v=call.v.to(call.wide))
         if unknown_to_the_paper(call):

@@ -13,7 +13,7 @@ from ...ops.tracing import eager, has_tangent
 from ..call import Call
 from ..pytorch import CHUNKED
 from . import recurrent_operator
-from .recomputed import mask_of, recomputed_gradients
+from .higher_derivatives import gradients, mask_of
 from .recurrent_operator import INPUTS, TOKENS
 
 COEFFICIENTS = slice(4, 10)  # among the inputs
@@ -75,7 +75,7 @@ def _backward(ctx: Any, dy: Tensor | None, *others: Tensor | None) -> tuple[Tens
         return (None,) * INPUTS + nothing
     if torch.is_grad_enabled() or has_tangent(dy, ds_after, dz_after):
         compute = partial(_in_pytorch, tokens=tokens, options=ctx.options)
-        return *recomputed_gradients(compute, inputs, needed, (dy, ds_after, dz_after)), *nothing
+        return *gradients(compute, inputs, needed, (dy, ds_after, dz_after)), *nothing
     grads = (torch.zeros_like(kept[0]) if dy is None else dy, ds_after, dz_after)
     learned = tuple(needed[COEFFICIENTS])
     if eager(*grads, *inputs):

@@ -1,6 +1,7 @@
 // CPU dispatch: which of the compiled variants this processor can run, and whether library.py matches this library.
 #include <cstdint>
 #include "program.h"
+#include "surroundings.h"
 #ifdef WITH_X86
 #include <cpuid.h>
 #endif
@@ -25,6 +26,6 @@ extern "C" int momentum_variants() {
 extern "C" int64_t momentum_sizes(int which) {
     const int64_t sizes[] = {sizeof(Problem), sizeof(FamilyProblem),   sizeof(Step), sizeof(ResidualNorm),
                              sizeof(Linear),  sizeof(CachedAttention), sizeof(Task), sizeof(Program),
-                             int64_t(DIGEST)};
+                             sizeof(LineConvolution), sizeof(RowNorm), int64_t(DIGEST)};
     return sizes[which];
 }

@@ -9,6 +9,8 @@
 #include "step.h"
 #include "team.h"
 #include "bidirectional.h"
+#include "convolution.h"
+#include "row_norm.h"
 
 namespace {
 
@@ -107,6 +109,18 @@ template <class T> bool family_backward(const FamilyProblem& p) {
     return parallel_for<K>(p, p.b * p.h, [](K& k, int64_t i) { k.run(i); });
 }
 
+template <class T> bool convolution(const LineConvolution& p, bool back) {
+    using K = ShortConvolution<T>;
+    if (!parallel_for<K>(p, K::tasks(p), [=](K& k, int64_t i) { k.run_task(i, back); })) return false;
+    if (back) K::sum_parts(p);
+    return true;
+}
+
+template <class T> bool row_norm(const RowNorm& p, bool back) {
+    using K = RowNorms<T>;
+    return parallel_for<K>(p, K::tasks(p), [=](K& k, int64_t i) { k.run(i, back); });
+}
+
 template <class T> bool decode(const Program& p) {
     Team<T> team(p);
     std::unique_ptr<Progress[]> progress(new (std::nothrow) Progress[p.count]);
@@ -131,6 +145,10 @@ extern "C" int ENTRY(bidirectional)(const Problem* p) { return !bidirectional<RE
 extern "C" int ENTRY(backward)(const Problem* p) { return !backward<REAL>(*p); }
 extern "C" int ENTRY(family_forward)(const FamilyProblem* p) { return !family_forward<REAL>(*p); }
 extern "C" int ENTRY(family_backward)(const FamilyProblem* p) { return !family_backward<REAL>(*p); }
+extern "C" int ENTRY(convolution)(const LineConvolution* p) { return !convolution<REAL>(*p, false); }
+extern "C" int ENTRY(convolution_backward)(const LineConvolution* p) { return !convolution<REAL>(*p, true); }
+extern "C" int ENTRY(row_norm)(const RowNorm* p) { return !row_norm<REAL>(*p, false); }
+extern "C" int ENTRY(row_norm_backward)(const RowNorm* p) { return !row_norm<REAL>(*p, true); }
 extern "C" int ENTRY(decode)(const Program* p) { return !decode<REAL>(*p); }
 extern "C" int ENTRY(step)(const Step* p) {
     std::atomic<int64_t> next{0};

@@ -1,0 +1,240 @@
+"""A short convolution by the native kernels, as an operator of PyTorch with gradients: `momentum::short_convolution`.
+
+x is (b, n, c) on the CPU, in one of DTYPES; weight is (c, taps), float32, or float64 like x; past is (b, taps - 1, c)
+like x; mask and reset are (b, n) of bool. Channels from `turned` on go from the last token to the first; with such
+channels there are no tokens before or after.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...ops.convolution import short_convolution, two_way_convolution
+from ...ops.tracing import eager
+from .causal_operator import DTYPES, check_no_tangent, run
+from .higher_derivatives import gradients, natively_differentiable
+from .library import LineConvolution, TensorView, contiguous_rows, pointer
+
+MOST_TAPS = 8
+TENSORS = 3  # x, weight, past: what may need gradients
+_ARGUMENTS = "Tensor x, Tensor weight, Tensor? past, Tensor? mask, Tensor? reset, bool silu, int turned"
+_library = torch.library.Library("momentum", "FRAGMENT")
+_library.define(f"short_convolution({_ARGUMENTS}) -> (Tensor y, Tensor after)")
+_library.define(
+    f"short_convolution_backward(Tensor dy, Tensor? d_after, {_ARGUMENTS}) -> "
+    "(Tensor dx, Tensor d_weight, Tensor d_past)"
+)
+
+
+def wide(x: Tensor) -> torch.dtype:
+    """What is computed with."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def _check(
+    x: Tensor, weight: Tensor, past: Tensor | None, mask: Tensor | None, reset: Tensor | None, turned: int
+) -> None:
+    """The kernels get bare pointers, so everything they rely on is checked here."""
+    if x.ndim != 3 or x.dtype not in DTYPES:
+        raise ValueError(f"x must be (b, n, c) in one of {DTYPES}, not {x.dtype} {tuple(x.shape)}")
+    b, n, c = x.shape
+    if weight.ndim != 2 or weight.shape[0] != c or not 2 <= weight.shape[1] <= MOST_TAPS:
+        raise ValueError(f"weight must be ({c}, 2 to {MOST_TAPS}), not {tuple(weight.shape)}")
+    if weight.dtype != wide(x):
+        raise ValueError(f"weight must be {wide(x)}, not {weight.dtype}")
+    check_like("past", past, (b, weight.shape[1] - 1, c), x.dtype)
+    check_like("mask", mask, (b, n), torch.bool)
+    check_like("reset", reset, (b, n), torch.bool)
+    if not 0 <= turned <= c:
+        raise ValueError(f"turned must be 0 to {c}, not {turned}")
+    if past is not None and turned < c:
+        raise ValueError("channels that go from the last token to the first have no past")
+
+
+def check_like(name: str, x: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    if x is not None and (tuple(x.shape) != shape or x.dtype != dtype or x.device.type not in ("cpu", "meta")):
+        raise ValueError(f"{name} must be {dtype} {shape} on the CPU, not {x.dtype} {tuple(x.shape)} on {x.device}")
+
+
+def _lines(x: Tensor) -> TensorView:
+    """A (b, n, c) tensor whose last axis is contiguous."""
+    b, n, _ = x.stride()
+    return TensorView(x.data_ptr(), b, 0, n)
+
+
+def _problem(
+    x: Tensor, weight: Tensor, rest: tuple[Tensor | None, ...], *, silu: bool, turned: int
+) -> LineConvolution:
+    """Of an x with contiguous rows, and other tensors that are contiguous."""
+    b, n, c = x.shape
+    past, mask, reset = rest
+    problem = LineConvolution(b=b, n=n, c=c, taps=weight.shape[1], silu=silu, turned=turned)
+    # another thread pays off only if it gets some ten thousand elements
+    problem.threads = max(1, min(torch.get_num_threads(), x.numel() // 2**14))
+    problem.dtype, problem.x, problem.weight = DTYPES.index(x.dtype), _lines(x), weight.data_ptr()
+    problem.past, problem.mask, problem.reset = pointer(past), pointer(mask), pointer(reset)
+    return problem
+
+
+def _new_lines(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Kernels do not write masked rows."""
+    return x.new_empty(x.shape) if mask is None else x.new_zeros(x.shape)
+
+
+def forward(
+    x: Tensor,
+    weight: Tensor,
+    past: Tensor | None,
+    mask: Tensor | None,
+    reset: Tensor | None,
+    silu: bool,
+    turned: int,
+) -> tuple[Tensor, Tensor]:
+    """`momentum::short_convolution`."""
+    _check(x, weight, past, mask, reset, turned)
+    x, weight = contiguous_rows(x), weight.contiguous()
+    rest = tuple(None if one is None else one.contiguous() for one in (past, mask, reset))
+    problem = _problem(x, weight, rest, silu=silu, turned=turned)
+    y, after = _new_lines(x, mask), _new_after(x, weight, turned)
+    problem.y = _lines(y)
+    problem.after = after.data_ptr() if after.numel() else None
+    if x.numel():
+        run("convolution", problem, x.dtype)
+    elif past is not None and after.numel():
+        after.copy_(past)
+    else:
+        after.zero_()
+    return y, after
+
+
+def _new_after(x: Tensor, weight: Tensor, turned: int) -> Tensor:
+    b, _, c = x.shape
+    return x.new_empty((b, weight.shape[1] - 1, c) if turned == c else (0,))
+
+
+def backward(
+    dy: Tensor,
+    d_after: Tensor | None,
+    x: Tensor,
+    weight: Tensor,
+    past: Tensor | None,
+    mask: Tensor | None,
+    reset: Tensor | None,
+    silu: bool,
+    turned: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`momentum::short_convolution_backward`."""
+    _check(x, weight, past, mask, reset, turned)
+    b, _, c = x.shape
+    taps = weight.shape[1]
+    check_like("dy", dy, tuple(x.shape), x.dtype)
+    check_like("d_after", d_after, (b, taps - 1, c) if turned == c else (0,), x.dtype)
+    x, dy, weight = contiguous_rows(x), contiguous_rows(dy), weight.contiguous()
+    d_after, *rest = (None if one is None else one.contiguous() for one in (d_after, past, mask, reset))
+    problem = _problem(x, weight, tuple(rest), silu=silu, turned=turned)
+    dx, d_weight = _new_lines(x, mask), torch.empty_like(weight)
+    d_past = x.new_empty((0,) if past is None else past.shape)
+    parts = weight.new_empty((b, taps, c))
+    problem.dy, problem.dx = _lines(dy), _lines(dx)
+    problem.d_parts, problem.d_weight = parts.data_ptr(), d_weight.data_ptr()
+    problem.d_past = None if past is None else d_past.data_ptr()
+    problem.d_after = d_after.data_ptr() if d_after is not None and d_after.numel() else None
+    if x.numel():
+        run("convolution_backward", problem, x.dtype)
+    else:
+        d_weight.zero_()
+        d_past.zero_() if past is None or d_after is None else d_past.copy_(d_after)
+    return dx, d_weight, d_past
+
+
+def _forward(*inputs: Any) -> tuple[Tensor, Tensor]:
+    check_no_tangent(*inputs[:TENSORS])
+    return forward(*inputs)
+
+
+def _forward_fake(
+    x: Tensor, weight: Tensor, past: Tensor | None, mask: Tensor | None, reset: Tensor | None, silu: bool, turned: int
+) -> tuple[Tensor, Tensor]:
+    _check(x, weight, past, mask, reset, turned)
+    return x.new_empty(x.shape), _new_after(x, weight, turned)
+
+
+def _backward_fake(
+    dy: Tensor, d_after: Tensor | None, x: Tensor, weight: Tensor, past: Tensor | None, *rest: object
+) -> tuple[Tensor, Tensor, Tensor]:
+    d_past = x.new_empty((0,) if past is None else past.shape)
+    return x.new_empty(x.shape), weight.new_empty(weight.shape), d_past
+
+
+def convolution(
+    x: Tensor,
+    weight: Tensor,
+    past: Tensor | None,
+    mask: Tensor | None,
+    reset: Tensor | None,
+    *,
+    silu: bool,
+    turned: int,
+) -> tuple[Tensor, Tensor]:
+    """y and the tokens to go on from."""
+    inputs = (x, weight, past, mask, reset, silu, turned)
+    if not eager(x, weight, past, mask, reset):  # as in autograd.py: the dispatcher only where somebody traces
+        found: tuple[Tensor, Tensor] = torch.ops.momentum.short_convolution(*inputs)
+        return found
+    if torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, weight, past)):
+        return _Convolution.apply(*inputs)
+    return forward(*inputs)
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    *tensors, silu, turned = inputs
+    ctx.options = silu, turned
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*tensors)
+
+
+def _backward(ctx: Any, dy: Tensor | None, d_after: Tensor | None) -> tuple[Tensor | None, ...]:
+    x, weight, past, mask, reset = ctx.saved_tensors
+    nothing = (None,) * 4
+    if dy is None and d_after is None:
+        return (None,) * TENSORS + nothing
+    if not natively_differentiable():
+        silu, turned = ctx.options
+
+        def in_pytorch(x: Tensor, weight: Tensor, past: Tensor | None) -> tuple[Tensor, Tensor]:
+            if turned < x.shape[2]:
+                y = two_way_convolution(x, weight, turned=turned, mask=mask, reset=reset, silu=silu)
+                return y, x.new_empty((0,))
+            return short_convolution(x, weight, past, mask=mask, reset=reset, silu=silu)
+
+        needed = ctx.needs_input_grad[:TENSORS]
+        return *gradients(in_pytorch, (x, weight, past), needed, (dy, d_after)), *nothing
+    if dy is None:
+        dy = torch.zeros_like(x)
+    call: Any = backward if eager(dy, d_after, x, weight, past) else torch.ops.momentum.short_convolution_backward
+    dx, d_weight, d_past = call(dy, d_after, x, weight, past, mask, reset, *ctx.options)
+    return dx, d_weight, None if past is None else d_past, *nothing
+
+
+class _Convolution(torch.autograd.Function):
+    """`momentum::short_convolution`, bypassing the dispatcher."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
+        output = forward(*inputs)
+        _setup_context(ctx, inputs, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
+        return _backward(ctx, *grads)
+
+
+for _name, _real, _fake in (
+    ("short_convolution", _forward, _forward_fake),
+    ("short_convolution_backward", backward, _backward_fake),
+):
+    _library.impl(_name, _real, "CPU")
+    torch.library.register_fake(f"momentum::{_name}", _fake)
+torch.library.register_autograd("momentum::short_convolution", _backward, setup_context=_setup_context)

@@ -1,0 +1,35 @@
+// The arguments of what stands around a recurrence, as Python passes them: plain structures, mirrored in library.py.
+//
+// Shapes: b batch, h heads, n tokens, d width of a head, c channels of a token. A TensorView of lines (b, n, c) has no
+// stride h. Weights are float32, or float64 where x is.
+#pragma once
+#include "problem.h"
+
+struct LineConvolution {  // a short causal convolution, each channel by itself
+    int64_t b, n, c, taps, silu, threads, dtype;
+    int64_t turned;                // channels from here on go from the last token to the first
+    TensorView x, y;               // lines
+    const void* weight;            // (c, taps), the token itself last
+    const uint8_t *mask, *reset;   // (b, n) 1 for tokens that exist, 1 where a document begins; or null
+    const void* past;              // (b, taps - 1, c) the tokens before, the latest last; or null
+    void* after;                   // the same behind the last token, or null
+
+    // backward only
+    TensorView dy, dx;    // lines
+    const void* d_after;  // or null
+    void* d_past;         // or null
+    void* d_parts;        // (b, taps, c) gradients of the weight in each sequence, the token itself first
+    void* d_weight;       // (c, taps) their sum
+};
+
+struct RowNorm {  // rows x / √(Σx² + eps), or of the mean of x², times weight and sigmoid(gate)
+    int64_t b, h, n, d, mean, threads, dtype;
+    double eps;
+    TensorView x, gate, y;  // (b, h, n, d); gate may have no data
+    const void* weight;     // (d,), or null
+
+    // backward only
+    TensorView dy, dx, d_gate;
+    void* d_weight;  // (b, parts of n, d) of each part by itself, or null
+};
+constexpr int64_t NORM_TOKENS = 64;  // in a part of n; as in row_norm_operator.py

@@ -1,0 +1,64 @@
+"""What stands around a recurrence: convolution, norm and gate; by native code, or PyTorch where that refuses."""
+
+from ..ops import convolution as in_pytorch
+from ..ops.row_norm import row_norm
+from ..ops.shapes import Tensor
+from ..ops.tracing import transformed
+from .cpu.causal_operator import DTYPES
+from .cpu.convolution_operator import convolution, wide
+from .cpu.native_backend import status
+from .cpu.row_norm_operator import normalized
+
+
+def refusal(*tensors: Tensor | None) -> str | None:
+    """Why native code cannot serve tensors like these; the first gives the dtype."""
+    x = tensors[0]
+    assert x is not None
+    if any(one is not None and one.device.type != "cpu" for one in tensors):
+        return f"it runs on the CPU, and x is on {x.device}"
+    if x.dtype not in DTYPES:
+        return f"it knows {', '.join(str(dtype) for dtype in DTYPES)}, not {x.dtype}"
+    if x.numel() == 0:
+        return "an empty tensor has no rows to point at"
+    if transformed():
+        return "it knows neither forward-mode derivatives nor the transforms of torch.func"
+    return status()
+
+
+def short_convolution(
+    x: Tensor,
+    weight: Tensor,
+    past: Tensor | None = None,
+    *,
+    mask: Tensor | None = None,
+    reset: Tensor | None = None,
+    silu: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Each channel of x (b, n, c) convolved with weight (c, taps); the tokens to go on from (ops/convolution.py)."""
+    if refusal(x, weight, past, mask, reset) is not None:
+        return in_pytorch.short_convolution(x, weight, past, mask=mask, reset=reset, silu=silu)
+    past = None if past is None else past.to(x.dtype)
+    return convolution(x, weight.to(wide(x)), past, mask, reset, silu=silu, turned=x.shape[2])
+
+
+def two_way_convolution(
+    x: Tensor,
+    weight: Tensor,
+    *,
+    turned: int,
+    mask: Tensor | None = None,
+    reset: Tensor | None = None,
+    silu: bool = False,
+) -> Tensor:
+    """The same where the channels from `turned` on look at the tokens that come after."""
+    if refusal(x, weight, mask, reset) is not None:
+        return in_pytorch.two_way_convolution(x, weight, turned=turned, mask=mask, reset=reset, silu=silu)
+    y, _ = convolution(x, weight.to(wide(x)), None, mask, reset, silu=silu, turned=turned)
+    return y
+
+
+def norm_and_gate(x: Tensor, weight: Tensor, gate: Tensor | None, *, eps: float) -> Tensor:
+    """RMSNorm(x) · sigmoid(gate), rows (b, h, n, d) of x and gate."""
+    if refusal(x, weight, gate) is not None:
+        return row_norm(x, weight, gate, mean=True, eps=eps)
+    return normalized(x, weight.to(wide(x)), None if gate is None else gate.to(x.dtype), mean=True, eps=eps)
