@@ -5,6 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from ..layers.dropout import Dropout
 from ..ops.checks import check_choice
 from .encoder import Encoder
 
@@ -28,7 +29,7 @@ class SequenceEncoder(nn.Module):
         self.positions = nn.Embedding(length, encoder.width)
         for embedding in (self.tokens, self.positions):
             nn.init.normal_(embedding.weight, std=0.02)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.encoder = encoder
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
