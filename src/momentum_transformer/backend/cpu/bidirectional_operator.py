@@ -72,11 +72,11 @@ def _problem(
     return problem
 
 
-def _outputs(q: Tensor, v: Tensor, query_mask: Tensor | None, *, keep: bool = True) -> tuple[Tensor, ...]:
+def _outputs(q: Tensor, v: Tensor, *, keep: bool = True, masked: bool) -> tuple[Tensor, ...]:
     (b, h, n, d), e, wide = q.shape, v.shape[-1], _wide(q)
     return (
-        empty_rows(q if d == e else q.new_empty(b, h, n, e), query_mask),
-        (q.new_empty if query_mask is None else q.new_zeros)((b, h, n) if keep else (0,), dtype=wide),
+        empty_rows(q if d == e else q.new_empty(b, h, n, e), None),
+        (q.new_zeros if masked else q.new_empty)((b, h, n) if keep else (0,), dtype=wide),
         q.new_empty((b, h, d, e) if keep else (0,), dtype=wide),
         q.new_empty((b, h, d) if keep else (0,), dtype=wide),
     )
@@ -102,7 +102,7 @@ def forward(
     q, k, v = contiguous_rows(q), contiguous_rows(k), contiguous_rows(v)
     others = _contiguous(distance_weights, key_mask, query_mask)
     problem = _problem(q, k, v, *others, elu=elu, normalize=normalize, eps=eps)
-    outputs = _outputs(q, v, query_mask, keep=keep)
+    outputs = _outputs(q, v, keep=keep, masked=query_mask is not None)
     y, denominator, s, z = outputs
     problem.y = TensorView.of(y)
     if keep:
@@ -117,19 +117,13 @@ def _bidirectional(*inputs: Any) -> tuple[Tensor, ...]:
 
 
 def _bidirectional_fake(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    return _outputs(contiguous_rows(q), v, rest[2])
+    return _outputs(contiguous_rows(q), v, masked=rest[2] is not None)
 
 
-def _backward_outputs(
-    q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, query_mask: Tensor | None, learned: bool
-) -> tuple[Tensor, ...]:
+def _backward_outputs(q: Tensor, k: Tensor, v: Tensor, learned: bool) -> tuple[Tensor, ...]:
     b, h, m = k.shape[:3]
-    return (
-        empty_rows(q, query_mask),
-        empty_rows(k, key_mask),
-        empty_rows(v, key_mask),
-        q.new_zeros((b, h, m + 1) if learned else (0,), dtype=_wide(q)),
-    )
+    weights = q.new_zeros((b, h, m + 1) if learned else (0,), dtype=_wide(q))
+    return *(empty_rows(x, None) for x in (q, k, v)), weights
 
 
 def backward(
@@ -157,7 +151,7 @@ def backward(
     check_tensors({"dy": (dy, (b, h, n, e)), "y": (y, (b, h, n, e))}, q.dtype)
     check_tensors({"denominator": (denominator, (b, h, n)), "s": (s, (b, h, d, e)), "z": (z, (b, h, d))}, _wide(q))
     denominator, s, z = denominator.contiguous(), s.contiguous(), z.contiguous()
-    outputs = _backward_outputs(q, k, v, key_mask, query_mask, learned)
+    outputs = _backward_outputs(q, k, v, learned)
     dq, dk, dv, d_distance_weights = outputs
     problem.y, problem.dy = TensorView.of(y), TensorView.of(dy)
     problem.dq, problem.dk, problem.dv = TensorView.of(dq), TensorView.of(dk), TensorView.of(dv)
@@ -169,9 +163,7 @@ def backward(
 
 
 def _backward_fake(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    key_mask, query_mask, *_, learned = rest[5:]
-    rows = (contiguous_rows(x) for x in (q, k, v))
-    return _backward_outputs(*rows, key_mask, query_mask, learned)
+    return _backward_outputs(*(contiguous_rows(x) for x in (q, k, v)), rest[-1])
 
 
 for _name, _real, _fake in (

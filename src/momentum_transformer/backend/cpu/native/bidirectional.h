@@ -11,27 +11,42 @@ inline int64_t pieces(int64_t tokens) { return (tokens + PIECE - 1) / PIECE; }
 template <class T> struct Piece {  // the tokens of one piece of a sequence that are not masked
     const Problem& p;
     int64_t b, h;
-    int64_t begin;         // of the piece; masked tokens count
+    int64_t begin, end;    // of the piece; masked tokens count
     int64_t count, after;  // tokens that are not masked: in the piece, and behind it
-    const int32_t* index;  // their positions, or null: all from `begin` on
+    const uint8_t* mask;   // of the sequence, or null
+    const int32_t* index;  // positions of the tokens that are not masked, or null: `count` tokens from `first` on
+    int64_t first;
 
     Piece(const Problem& p, int64_t sequence, int64_t number, const uint8_t* masks, int64_t length, int32_t* memory)
-        : p(p), b(sequence / p.h), h(sequence % p.h), begin(number * PIECE), count(min(PIECE, length - begin)),
-          after(length - begin - count), index(masks ? memory : nullptr) {
-        if (!masks) return;
-        const uint8_t* mask = masks + b * length;
-        int64_t end = begin + count;
+        : p(p), b(sequence / p.h), h(sequence % p.h), begin(number * PIECE), end(min(begin + PIECE, length)),
+          count(end - begin), after(length - end), mask(masks ? masks + b * length : nullptr), index(nullptr),
+          first(begin) {
+        if (!mask) return;
         count = after = 0;
         for (int64_t i = begin; i < end; i++)
             if (mask[i]) memory[count++] = (int32_t)i;
         for (int64_t i = end; i < length; i++) after += mask[i];
+        if (count && memory[count - 1] - memory[0] + 1 == count)  // without holes, as where only the end is padding
+            first = memory[0];
+        else
+            index = memory;
     }
     RowView<T> rows(const TensorView& x) const {
         RowView<T> view(x, p, b, h);
         view.index = index;
         view.nontemporal = view.nontemporal && !index;
-        if (!index) view.data += begin * view.stride;
+        if (!index) view.data += first * view.stride;
         return view;
+    }
+    // The same, to be written: masked rows are zero.
+    RowView<T> output(const TensorView& x, int64_t columns) const {
+        if (mask) {
+            RowView<T> all(x, p, b, h);
+            int64_t bytes = columns * (all.storage == FULL_WIDTH ? sizeof(T) : 2);
+            for (int64_t i = begin; i < end; i++)
+                if (!mask[i]) memset(all.data + i * all.stride, 0, bytes);
+        }
+        return rows(x);
     }
     // The weight of key `at` of the piece; that of the next key stands before it.
     const T* weights(int64_t at) const {
@@ -77,7 +92,7 @@ template <class T> struct Bidirectional {
         constexpr int W = width<T>;
         int64_t dp = size.dp, ep = size.ep;
         Piece<T> x(p, sequence, number, p.query_mask, p.n, index);
-        RowView<T> q = x.rows(p.q), y = x.rows(p.y);
+        RowView<T> q = x.rows(p.q), y = x.output(p.y, size.e);
         T* denominators = p.denominator ? static_cast<T*>(p.denominator) + sequence * p.n + x.begin : nullptr;
         for (int64_t at = 0; at < x.count; at += BLOCK) {
             int64_t rows = min(BLOCK, x.count - at);

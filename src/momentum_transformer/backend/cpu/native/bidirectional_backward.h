@@ -30,7 +30,8 @@ template <class T> struct BidirectionalBackward {
     // Queries: dq, and what they add to the gradient of the state.
     void sum(int64_t sequence, int64_t number, State<T>& grad) {
         Piece<T> x(p, sequence, number, p.query_mask, p.n, index);
-        RowView<T> q = x.rows(p.q), dy = x.rows(p.dy), y = x.rows(p.normalize ? p.y : p.dy), dq = x.rows(p.dq);
+        RowView<T> q = x.rows(p.q), dy = x.rows(p.dy), y = x.rows(p.normalize ? p.y : p.dy);
+        RowView<T> dq = x.output(p.dq, size.d);
         const T* denominators = static_cast<const T*>(p.denominator) + sequence * p.n + x.begin;
         read_state(state, static_cast<const T*>(p.s) + sequence * size.d * size.e,
                    static_cast<const T*>(p.z) + sequence * size.d, size);
@@ -68,7 +69,7 @@ template <class T> struct BidirectionalBackward {
     // Keys: dk, dv, and the gradients of the weights.
     void use(int64_t sequence, int64_t number, const State<T>& grad) {
         Piece<T> x(p, sequence, number, p.key_mask, p.key_count, index);
-        RowView<T> k = x.rows(p.k), v = x.rows(p.v), dk = x.rows(p.dk), dv = x.rows(p.dv);
+        RowView<T> k = x.rows(p.k), v = x.rows(p.v), dk = x.output(p.dk, size.d), dv = x.output(p.dv, size.e);
         transpose_plane(grad.plane[0]);
         T* d_weights = static_cast<T*>(p.d_distance_weights);
         if (d_weights) d_weights += sequence * (p.key_count + 1) + x.after + x.count;
