@@ -32,6 +32,7 @@ def tables(out: Path) -> dict[str, str]:
         "unfinished": "".join(f"- `{line.removeprefix(f'{ROOT}/').replace(': ', '`: ', 1)}\n" for line in left_out),
         "accuracy": accuracy_table(),
         "training": training_lines(),
+        "steps": steps_table(),
         "generation": generation_table(),
         "translation": translation_table(),
     }
@@ -144,6 +145,25 @@ def training_lines() -> str:
         f"cores ({machine['cpu']}, torch {machine['torch']}). The loop adds {100 * result['loop_overhead']:.2f} % "
         f"to the bare step; attention takes {100 * result['attention_share']:.1f} % of it ({result['meaning']}). "
         f"Command: `{result['command']}`.\n"
+    )
+
+
+def steps_table() -> str:
+    """Whole training steps against an older version, by benchmarks/versions.py."""
+    result = json.loads((ROOT / "results" / "steps.json").read_text())
+    gemm, *rows = result["rows"]
+    rate = gemm["product_operations"] / gemm["newer_ms"]  # operations a millisecond
+    columns = ("a training step", "before: ms", "now: ms", "before ÷ now", "its matrix products at GEMM's rate: ms")
+    cells = []
+    for row in rows:
+        before, now, least = row["older_ms"], row["newer_ms"], row["product_operations"] / rate
+        cells.append((row["case"], f"{before:.0f}", f"{now:.0f}", f"{before / now:.2f}", f"{least:.0f}"))
+    machine = result["machine"]
+    return (
+        f"{Table('', columns, tuple(cells)).markdown()}\n"
+        f"Versions {result['older']} and {result['newer']}, one thread, float32, the processor's time, best of many "
+        f"by turns; GEMM is the product of 1024 × 1024 matrices, at {rate / 1e6:.0f} GFLOP/s ({machine['cpu']}, torch "
+        f"{machine['torch']}). Command: `{result['command']}`.\n"
     )
 
 

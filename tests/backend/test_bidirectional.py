@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from momentum_transformer import linear_attention, momentum_attention
-from momentum_transformer.backend.cpu import bidirectional_operator
+from momentum_transformer.backend.cpu import bidirectional_operator, causal_operator
 from momentum_transformer.backend.cpu.library import Missing, native
 
 pytestmark = pytest.mark.skipif(isinstance(native(), Missing), reason=f"native kernels: {native()}")
@@ -28,7 +28,7 @@ LONG = (1, 2, 2500, 1100, 8, 9)  # in pieces
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which native kernels were called."""
     seen: list[str] = []
-    real = bidirectional_operator.run
+    real = causal_operator.run
 
     def watched(which: str, *rest: Any) -> None:
         seen.append(which)
@@ -127,12 +127,12 @@ def test_it_knows_the_options(options: dict[str, Any], dtype: torch.dtype, calls
 
 @pytest.mark.usefixtures("instruction_set")
 def test_every_instruction_set_gives_the_same() -> None:
+    betas = torch.tensor([0.1, 0.5, 0.9, 0.99])
     for dtype in TOLERANCE:
         for shape in (SHAPES[0], SHAPES[-1], LONG):
             for beside in (False, True):
-                assert_same(
-                    *both(*tensors(shape, dtype, beside=beside), torch.tensor([0.1, 0.5, 0.9, 0.99])[: shape[1]])
-                )
+                q, k, v = tensors(shape, dtype, beside=beside)
+                assert_same(*both(q, k, v, betas[: shape[1]]))
 
 
 @pytest.mark.parametrize("which", ["q", "k", "v", "beta", "gamma"])

@@ -163,7 +163,7 @@ def backward(
 
 
 def _backward_fake(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    return _backward_outputs(*(contiguous_rows(x) for x in (q, k, v)), rest[-1])
+    return _backward_outputs(contiguous_rows(q), contiguous_rows(k), contiguous_rows(v), rest[-1])
 
 
 for _name, _real, _fake in (
