@@ -40,7 +40,9 @@ template <class T> struct BidirectionalBackward {
         for (int64_t at = 0; at < x.count; at += BLOCK) {
             int64_t rows = min(BLOCK, x.count - at), padded = round_up(rows, TILE_ROWS);
             pack_features(rows_d, size.dp, q, at, rows, padded, size.d, p.elu);
-            pack_output_gradients(rows_e, g_den, p, dy, y, at, rows, size, denominators + at);
+            pack_output_gradients(rows_e, g_den, p, dy, y, denominators + at, at, rows, size.e, size.ep);
+            memset(rows_e + rows * size.ep, 0, (padded - rows) * size.ep * sizeof(T));
+            for (int64_t i = rows; i < padded; i++) g_den[i] = T(0);
             query_gradients(dq, at, rows);
             for (int64_t c = 0; c < size.dp; c += width<T>) {
                 Vec<T> z = load(grad.z + c);
