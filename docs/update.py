@@ -35,6 +35,7 @@ def tables(out: Path) -> dict[str, str]:
         "unfinished": "".join(f"- `{line.removeprefix(f'{ROOT}/').replace(': ', '`: ', 1)}\n" for line in left_out),
         "accuracy": accuracy_table(),
         "training": training_table(),
+        "steps": steps_table(),
         "family": family_tables(),
         "versions": versions_table(),
         "generation": generation_table(),
@@ -225,6 +226,25 @@ def versions_table() -> str:
     )
     columns = ("case", "before", "now", "now ÷ before", f"≤ {SLOWER:g}")
     return f"{Table('', columns, rows).markdown()}\n{where}\n"
+
+
+def steps_table() -> str:
+    """Whole training steps against an older version, by benchmarks/versions.py."""
+    result = json.loads((ROOT / "results" / "steps.json").read_text())
+    gemm, *rows = result["rows"]
+    rate = gemm["product_operations"] / gemm["newer_ms"]  # operations a millisecond
+    columns = ("a training step", "before: ms", "now: ms", "before ÷ now", "its matrix products at GEMM's rate: ms")
+    cells = []
+    for row in rows:
+        before, now, least = row["older_ms"], row["newer_ms"], row["product_operations"] / rate
+        cells.append((row["case"], f"{before:.0f}", f"{now:.0f}", f"{before / now:.2f}", f"{least:.0f}"))
+    machine = result["machine"]
+    return (
+        f"{Table('', columns, tuple(cells)).markdown()}\n"
+        f"Versions {result['older']} and {result['newer']}, one thread, float32, the processor's time, best of many "
+        f"by turns; GEMM is the product of 1024 × 1024 matrices, at {rate / 1e6:.0f} GFLOP/s ({machine['cpu']}, torch "
+        f"{machine['torch']}). Command: `{result['command']}`.\n"
+    )
 
 
 def generation_table() -> str:

@@ -72,7 +72,7 @@ def test_a_profile_is_read_by_parts_and_only_inside_the_library() -> None:
 
 
 def test_versions_times_a_checkout_in_a_process_of_its_own() -> None:
-    names = [name for name, _ in versions.cases()]
+    names = [name for name, _ in versions.attention()]
     assert len(names) == len(set(names))
     worker = versions.Worker(Path(__file__).parents[1])
     try:

@@ -59,8 +59,8 @@ def momentum_attention(
         chunk_size: tokens per chunk of the chunked form; changes speed, not results. (But a NaN or Inf reaches back to
             the start of its chunk.) The native form goes token by token and has none.
         backend: "auto", or one causal form by name: "native" (compiled, CPU), "chunked" (PyTorch), "quadratic" and
-            "recurrent" (references). Without causal order, "auto" and "native" are compiled code where no gradient is
-            wanted, and PyTorch where one is; any other name is PyTorch.
+            "recurrent" (references). Without causal order, "auto" and "native" are compiled code where it can serve
+            the call, else PyTorch; any other name is PyTorch.
         eps: added to the denominator.
 
     Returns:

@@ -149,6 +149,65 @@ def test_compiled_graphs_call_native_operators(
     assert_all_close(found, wanted, [str(i) for i in range(len(found))], 1e-11)
 
 
+def momentum_both_ways(x: Inputs, mask: Tensor) -> Tensor:
+    return momentum_attention(x.q, x.k, x.v, beta=0.6, causal=False)
+
+
+def masked_momentum_both_ways(x: Inputs, mask: Tensor) -> Tensor:
+    return momentum_attention(x.q, x.k, x.v, beta=0.6, causal=False, key_mask=mask)
+
+
+def learned_momentum_both_ways(x: Inputs, mask: Tensor) -> Tensor:
+    return momentum_attention(x.q, x.k, x.v, beta=x.beta, gamma=x.gamma, causal=False, key_mask=mask)
+
+
+def linear_both_ways(x: Inputs, mask: Tensor) -> Tensor:
+    return linear_attention(x.q, x.k[:, :, :20], x.v[:, :, :20], causal=False, query_mask=mask)
+
+
+@needs_native
+@pytest.mark.parametrize("with_gradients", [False, True], ids=["no gradients", "gradients"])
+@pytest.mark.parametrize(
+    "attend", [momentum_both_ways, masked_momentum_both_ways, learned_momentum_both_ways, linear_both_ways]
+)
+def test_compiled_graphs_without_causal_order_call_native_operators(
+    attend: Callable[..., Tensor], with_gradients: bool
+) -> None:
+    torch.compiler.reset()
+    x, mask = inputs(37), masks(37)["holes"]
+    recorder = Recorder()
+    compiled = torch.compile(attend, fullgraph=True, backend=recorder)
+    with torch.set_grad_enabled(with_gradients):
+        found, wanted = ([function(x, mask)] for function in (compiled, attend))
+    expected = ["momentum.bidirectional"]
+    if with_gradients:
+        found, wanted = ([*y, *gradients(y, x)] for y in (found, wanted))
+        expected.append("momentum.bidirectional_backward")
+    assert recorder.names == expected
+    assert_all_close(found, wanted, [str(i) for i in range(len(found))], 1e-11)
+
+
+@needs_native
+@pytest.mark.parametrize("mask", ["no mask", "holes"])
+def test_one_compiled_graph_without_causal_order_serves_every_length(mask: str) -> None:
+    torch.compiler.reset()
+    recorder = Recorder()
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
+        y: Tensor = momentum_attention(q, k, v, beta=0.6, causal=False, key_mask=key_mask)
+        return y
+
+    compiled = torch.compile(attend, fullgraph=True, dynamic=True, backend=recorder)
+    graphs = []
+    for tokens in (100, 2, 1100):
+        x = inputs(tokens)[:3]
+        found, wanted = ([function(*x, masks(tokens)[mask])] for function in (compiled, attend))
+        names = ["y", "dq", "dk", "dv"]
+        assert_all_close([*found, *gradients(found, x)], [*wanted, *gradients(wanted, x)], names, 1e-11)
+        graphs.append(recorder.graphs)
+    assert graphs[0] == graphs[-1]
+
+
 @needs_native
 def test_a_compiled_encoder_decodes_by_native_operators() -> None:
     torch.manual_seed(0)

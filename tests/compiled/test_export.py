@@ -38,6 +38,16 @@ class MaskedAttention(nn.Module):
         return momentum_attention(q, k, v, beta=0.6, key_mask=key_mask, return_state=True)
 
 
+class BothWays(nn.Module):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Any:
+        return momentum_attention(q, k, v, beta=0.6, causal=False)
+
+
+class MaskedBothWays(nn.Module):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor) -> Any:
+        return momentum_attention(q, k, v, beta=0.6, causal=False, key_mask=key_mask)
+
+
 def assert_same(found: Any, wanted: Any) -> None:
     for a, b in zip(tree_leaves(found), tree_leaves(wanted), strict=True):
         torch.testing.assert_close(a, b)
@@ -45,9 +55,14 @@ def assert_same(found: Any, wanted: Any) -> None:
 
 @pytest.mark.parametrize("strict", [False, True], ids=["traced by running", "traced by Dynamo"])
 @pytest.mark.parametrize("traced_at", [20, SEGMENT + 44])
-@pytest.mark.parametrize("model", [Attention(), MaskedAttention()], ids=["attention", "mask and state"])
+@pytest.mark.parametrize(
+    "model",
+    [Attention(), MaskedAttention(), BothWays(), MaskedBothWays()],
+    ids=["attention", "mask and state", "both ways", "both ways with a mask"],
+)
 def test_exported_attention_runs_at_every_length(model: nn.Module, traced_at: int, strict: bool) -> None:
-    masked = isinstance(model, MaskedAttention)
+    masked = isinstance(model, MaskedAttention | MaskedBothWays)
+    operator = "causal" if isinstance(model, Attention | MaskedAttention) else "bidirectional"
 
     def given(tokens: int) -> tuple[Tensor, ...]:
         qkv = tuple(torch.randn(2, 3, tokens, 5) for _ in range(3))
@@ -55,7 +70,7 @@ def test_exported_attention_runs_at_every_length(model: nn.Module, traced_at: in
 
     shapes = ({2: N}, {2: N}, {2: N}, *([{1: N}] if masked else []))
     program = export(model, given(traced_at), dynamic_shapes=shapes, strict=strict)
-    assert operators(program.graph) == ["momentum.causal"]
+    assert operators(program.graph) == [f"momentum.{operator}"]
     exported = program.module()
     for tokens in LENGTHS:
         x = given(tokens)

@@ -7,7 +7,8 @@ from ..ops.shapes import Tensor
 from ..ops.state import RecurrentState, map_state
 from .call import Backend, Call
 from .cpu.library import Missing, native
-from .cpu.native_backend import NATIVE, NATIVE_BIDIRECTIONAL
+from .cpu.native_backend import NATIVE
+from .cpu.native_bidirectional import NATIVE_BIDIRECTIONAL
 from .pytorch import BIDIRECTIONAL, CHUNKED, QUADRATIC, RECURRENT
 
 BackendName = Literal["auto", "native", "chunked", "quadratic", "recurrent"]

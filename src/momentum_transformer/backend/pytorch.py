@@ -126,16 +126,20 @@ class Bidirectional:
         return "it has no causal order" if call.causal else unknown_to_the_paper(call)
 
     def run(self, call: Call) -> tuple[Tensor, RecurrentState | None]:
-        with full_precision(call.q.device):
-            # heads side by side are copied once, not in every product
-            call = call._replace(q=call.q.contiguous(), k=call.k.contiguous(), v=call.v.contiguous())
-            # where φ(-∞) = 0, a key that does not exist need not be hidden a second time
-            x = call.features(nothing=-torch.inf if call.elu else 0.0)
-            mask = None if x.key_mask is None else x.key_mask[:, None, :]
-            sums = distance_weights(x, x.k.shape[2])
-            weight = None if sums is None else key_weights(sums, mask=mask)[..., None]
-            numerator, denominator = bidirectional(x.q, x.k, x.v, weight)
-            return finished(call, Attended(numerator, denominator, RecurrentState(numerator))), None
+        return without_causal_order(call, distance_weights(call, call.k.shape[2])), None
+
+
+def without_causal_order(call: Call, weights: Tensor | None) -> Tensor:
+    """y, given the weight of the r-th key from the end, (1 or h, m + 1)."""
+    with full_precision(call.q.device):
+        # heads side by side are copied once, not in every product
+        call = call._replace(q=call.q.contiguous(), k=call.k.contiguous(), v=call.v.contiguous())
+        # where φ(-∞) = 0, a key that does not exist need not be hidden a second time
+        x = call.features(nothing=-torch.inf if call.elu else 0.0)
+        mask = None if x.key_mask is None else x.key_mask[:, None, :]
+        weight = None if weights is None else key_weights(weights, mask=mask)[..., None]
+        numerator, denominator = bidirectional(x.q, x.k, x.v, weight)
+        return finished(call, Attended(numerator, denominator, RecurrentState(numerator)))
 
 
 def distance_weights(call: Call, length: int) -> Tensor | None:

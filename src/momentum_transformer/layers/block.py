@@ -97,7 +97,7 @@ class FeedForward(nn.Module):
         self.enter = nn.Linear(width, hidden)
         self.leave = nn.Linear(hidden, width)
         self.activation = nn.ReLU() if activation == "relu" else nn.GELU()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         hidden: Tensor = self.dropout(self.activation(self.enter(x)))
@@ -143,7 +143,7 @@ class Block(nn.Module):
         self.feedforward = FeedForward(width, feedforward, activation=activation, dropout=dropout)
         self.attention_norm = nn.LayerNorm(width)
         self.feedforward_norm = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self,

@@ -1,7 +1,10 @@
 """Dropout that spends 16 random bits on a feature: on a CPU, drawing is most of what dropout costs."""
 
 import torch
+import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor, nn
+
+from ..ops.tracing import eager
 
 LEVELS = 2**16
 
@@ -18,9 +21,13 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.dropped == 0:
             return x
+        if x.device.type != "cpu" or not eager(x):
+            return F.dropout(x, self.dropped / LEVELS)
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device).random_(-(2**63), None)
-        kept = words.view(torch.int16)[: x.numel()].view(x.shape) >= self.dropped - LEVELS // 2
-        return x * kept.to(x.dtype).mul_(LEVELS / (LEVELS - self.dropped))
+        bits = words.view(torch.int16)[: x.numel()].view(x.shape)
+        # compared into the dtype of x: a tensor of bool in between takes four times as long
+        kept = torch.ge(bits, self.dropped - LEVELS // 2, out=torch.empty(x.shape, dtype=x.dtype, device=x.device))
+        return x * kept.mul_(LEVELS / (LEVELS - self.dropped))
 
     def extra_repr(self) -> str:
         return f"{self.dropped / LEVELS:.4g}"

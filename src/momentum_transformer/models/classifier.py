@@ -5,6 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from ..layers.dropout import Dropout
 from ..ops.checks import check_choice
 from .encoder import Encoder
 
@@ -28,7 +29,7 @@ class SequenceEncoder(nn.Module):
         self.positions = nn.Embedding(length, encoder.width)
         for embedding in (self.tokens, self.positions):
             nn.init.normal_(embedding.weight, std=0.02)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.encoder = encoder
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -43,9 +44,8 @@ class SequenceEncoder(nn.Module):
         y: Tensor = self.encoder(x, key_mask=mask)
         if mask is None:
             return y.mean(1)
-        y = torch.where(mask[..., None], y, 0)
         divisor = mask.sum(1).clamp(min=1)[:, None] if self.pool == "tokens" else n
-        return y.sum(1) / divisor
+        return (mask.to(y.dtype)[:, None] @ y)[:, 0] / divisor
 
 
 def head(features: int, hidden: int, classes: int) -> nn.Sequential:

@@ -1,4 +1,4 @@
-"""Cross-entropy over a vocabulary, whose backward pass makes one large tensor instead of two; and its best guess."""
+"""Cross-entropy over a vocabulary with one exponential a logit, backward pass included; and its best guess."""
 
 from typing import Any
 
@@ -13,22 +13,25 @@ class _TokenLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        log_p = logits.log_softmax(-1)
-        return -log_p.gather(-1, labels[:, None]).mean(), log_p
+        p = logits.softmax(-1)
+        # log Σ exp, from the largest logit, whose p is never small
+        total = logits.amax(-1) - p.amax(-1).log()
+        return (total - logits.gather(-1, labels[:, None])[:, 0]).mean(), p
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
         ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)  # log_p gets none, and none is made for it
+        ctx.set_materialize_grads(False)  # p gets none, and none is made for it
         ctx.save_for_backward(output[1], inputs[1])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: None) -> tuple[Tensor, None]:
-        log_p, labels = ctx.saved_tensors
-        difference = log_p.exp()
-        difference[torch.arange(len(labels), device=labels.device), labels] -= 1
-        return difference.mul_(grad / len(labels)), None
+        p, labels = ctx.saved_tensors
+        scale = grad / len(labels)
+        difference = p * scale
+        difference[torch.arange(len(labels), device=labels.device), labels] -= scale
+        return difference, None
 
 
 def token_loss(logits: Tensor, labels: Tensor) -> Tensor:

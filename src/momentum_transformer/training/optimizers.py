@@ -20,7 +20,7 @@ def make_optimizer(parameters: Iterable[nn.Parameter], config: TrainConfig) -> t
             parameters, lr=rate, betas=betas, eps=eps, weight_decay=decay, decoupled_weight_decay=True, foreach=True
         )
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
-    return kind(parameters, lr=rate, betas=betas, eps=eps, weight_decay=decay, foreach=True)
+    return kind(parameters, lr=rate, betas=betas, eps=eps, weight_decay=decay, fused=True)
 
 
 @torch.no_grad()

@@ -45,7 +45,7 @@ class Problem(ctypes.Structure):
         *_views("dy dq dk dv"),
         *_pointers("ds_after dz_after ds dz d_coefficients"),
         *_integers("key_count"),
-        *_pointers("key_mask query_mask distance_weights"),
+        *_pointers("key_mask query_mask distance_weights d_distance_weights"),
     )
 
 
@@ -163,6 +163,7 @@ class Functions(NamedTuple):
     forward: Any
     backward: Any
     bidirectional: Any
+    bidirectional_backward: Any
     family_forward: Any
     family_backward: Any
     step: Any

@@ -1,4 +1,4 @@
-"""The native backends: which calls they serve, and how they call the kernels."""
+"""The native backend of the causal members: which calls it serves, and how it calls the kernels."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,15 +9,13 @@ from ...ops.shapes import Tensor
 from ...ops.state import RecurrentState
 from ...ops.tracing import asked_while_tracing, eager, transformed
 from ..call import Call
-from ..pytorch import distance_weights, unknown_to_the_paper
-from . import bidirectional_call, step_operator
+from ..pytorch import unknown_to_the_paper
+from . import step_operator
 from .autograd import causal
 from .causal_operator import DTYPES
 from .library import Missing, native
 from .recurrent_autograd import recurrent
 from .row_norm_operator import native_map
-
-SHORT = 1024  # tokens: one thread is done with these before a second one has started
 
 
 @asked_while_tracing
@@ -27,7 +25,7 @@ def status() -> str | None:
     return found.reason if isinstance(found, Missing) else None
 
 
-def _refusal(call: Call) -> str | None:
+def refused_by_all(call: Call) -> str | None:
     """What no native code serves."""
     q, v = call.q, call.v
     if q.device.type != "cpu":
@@ -52,7 +50,7 @@ class Native:
             return "it needs causal order"
         if call.query_mask is not call.key_mask:
             return "it takes queries and keys for the same tokens, and query_mask differs from key_mask"
-        return _refusal(call)
+        return refused_by_all(call)
 
     def run(self, call: Call) -> tuple[Tensor, RecurrentState | None]:
         dtype = call.q.dtype
@@ -138,40 +136,3 @@ def _one_token(x: Call) -> tuple[Tensor, RecurrentState]:
     call: Any = step_operator.step if eager(q, k, v, m, s, z) else torch.ops.momentum.step
     y, m_after, s_after, z_after = call(q, k, v, m, s, z, *_beta_and_gamma(x), x.elu, x.normalize, x.eps)
     return y[:, :, None], RecurrentState(s_after, None if m is None else m_after, z_after)
-
-
-@dataclass(frozen=True)
-class NativeBidirectional:
-    """Attention without causal order, where nobody asks for gradients."""
-
-    name: str = "native"
-
-    def refusal(self, call: Call) -> str | None:
-        if call.causal:
-            return "it has no causal order"
-        if not (call.elu or call.feature_map is None):
-            return "it knows no feature map but elu + 1"
-        if not eager(call.q, call.k, call.v) or call.needs_gradients():
-            return "it has no gradients"
-        sequences, tokens = call.q.shape[0] * call.q.shape[1], call.q.shape[2] + call.k.shape[2]
-        if tokens > SHORT and 2 * sequences < torch.get_num_threads():
-            return "it gives a sequence one thread, and PyTorch more than two"
-        if call.q.numel() == 0 or call.v.numel() == 0:
-            return "an empty tensor has no rows to point at"
-        return unknown_to_the_paper(call) or _refusal(call)
-
-    def run(self, call: Call) -> tuple[Tensor, RecurrentState | None]:
-        return bidirectional_call.forward(
-            call.q,
-            call.k,
-            call.v,
-            distance_weights(call, call.k.shape[2]),
-            key_mask=call.key_mask,
-            query_mask=call.query_mask,
-            elu=call.elu,
-            normalize=call.normalize,
-            eps=call.eps,
-        ), None
-
-
-NATIVE_BIDIRECTIONAL = NativeBidirectional()

@@ -11,15 +11,14 @@ template <class T> inline Vec<T> feature_derivative(Vec<T> feature) {
     return feature < T(1) ? feature : splat(T(1));
 }
 
-// Gradients of the numerators (G, a row per token) and of the denominators (g_den, up to a multiple of TILE_ROWS), from
+// Gradients of the numerators (G, a row per query) and of the denominators (g_den, up to a multiple of TILE_ROWS), from
 // those of y = numerator / denominator.
 template <class T>
-inline void pack_output_gradients(T* G, T* g_den, const Problem& p, const Sequence<T>& x, int64_t begin, int64_t rows,
-                                  int64_t columns, int64_t width_padded) {
+inline void pack_output_gradients(T* G, T* g_den, const Problem& p, const RowView<T>& dy, const RowView<T>& y,
+                                  const T* denominator, int64_t begin, int64_t rows, int64_t columns,
+                                  int64_t width_padded) {
     T factor[BLOCK];
-    const T* denominator = static_cast<const T*>(p.denominator) + x.index() * p.n + begin;
     for (int64_t i = 0; i < rows; i++) factor[i] = p.normalize ? T(1) / (denominator[i] + T(p.eps)) : T(1);
-    RowView<T> dy(p.dy, p, x.b, x.h), y(p.normalize ? p.y : p.dy, p, x.b, x.h);
     if (dy.storage == FULL_WIDTH)
         pack_gradients<T, T>(G, g_den, dy, y, begin, rows, columns, width_padded, factor);
     else if constexpr (sizeof(T) == sizeof(float)) {
@@ -29,6 +28,13 @@ inline void pack_output_gradients(T* G, T* g_den, const Problem& p, const Sequen
             pack_gradients<T, float16>(G, g_den, dy, y, begin, rows, columns, width_padded, factor);
     }
     for (int64_t i = 0; i < rows; i++) g_den[i] = p.normalize ? -g_den[i] * factor[i] : T(0);
+}
+template <class T>
+inline void pack_output_gradients(T* G, T* g_den, const Problem& p, const Sequence<T>& x, int64_t begin, int64_t rows,
+                                  int64_t columns, int64_t width_padded) {
+    RowView<T> dy(p.dy, p, x.b, x.h), y(p.normalize ? p.y : p.dy, p, x.b, x.h);
+    const T* denominator = static_cast<const T*>(p.denominator) + x.index() * p.n + begin;
+    pack_output_gradients(G, g_den, p, dy, y, denominator, begin, rows, columns, width_padded);
 }
 
 // Packed rows of what the backward pass reads, padded like the state.

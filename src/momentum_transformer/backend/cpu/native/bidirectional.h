@@ -4,82 +4,118 @@
 
 namespace {
 
+constexpr int64_t PIECE = 1024;  // tokens: sums are made piece by piece and added up in order, by one thread or many
+
+inline int64_t pieces(int64_t tokens) { return (tokens + PIECE - 1) / PIECE; }
+
+template <class T> struct Piece {  // the tokens of one piece of a sequence that are not masked
+    const Problem& p;
+    int64_t b, h;
+    int64_t begin, end;    // of the piece; masked tokens count
+    int64_t count, after;  // tokens that are not masked: in the piece, and behind it
+    const uint8_t* mask;   // of the sequence, or null
+    const int32_t* index;  // positions of the tokens that are not masked, or null: `count` tokens from `first` on
+    int64_t first;
+
+    Piece(const Problem& p, int64_t sequence, int64_t number, const uint8_t* masks, int64_t length, int32_t* memory)
+        : p(p), b(sequence / p.h), h(sequence % p.h), begin(number * PIECE), end(min(begin + PIECE, length)),
+          count(end - begin), after(length - end), mask(masks ? masks + b * length : nullptr), index(nullptr),
+          first(begin) {
+        if (!mask) return;
+        count = after = 0;
+        for (int64_t i = begin; i < end; i++)
+            if (mask[i]) memory[count++] = (int32_t)i;
+        for (int64_t i = end; i < length; i++) after += mask[i];
+        if (count && memory[count - 1] - memory[0] + 1 == count)  // without holes, as where only the end is padding
+            first = memory[0];
+        else
+            index = memory;
+    }
+    RowView<T> rows(const TensorView& x) const {
+        RowView<T> view(x, p, b, h);
+        view.index = index;
+        view.nontemporal = view.nontemporal && !index;
+        if (!index) view.data += first * view.stride;
+        return view;
+    }
+    // The same, to be written: masked rows are zero.
+    RowView<T> output(const TensorView& x, int64_t columns) const {
+        if (mask) {
+            RowView<T> all(x, p, b, h);
+            int64_t bytes = columns * (all.storage == FULL_WIDTH ? sizeof(T) : 2);
+            for (int64_t i = begin; i < end; i++)
+                if (!mask[i]) memset(all.data + i * all.stride, 0, bytes);
+        }
+        return rows(x);
+    }
+    // The weight of key `at` of the piece; that of the next key stands before it.
+    const T* weights(int64_t at) const {
+        int64_t head = p.coefficient_heads > 1 ? h : 0;
+        return static_cast<const T*>(p.distance_weights) + head * (p.key_count + 1) + after + count - at;
+    }
+};
+
+// Both passes go twice over the tokens: `sum` adds up one piece, `use` is given the sum over all pieces.
 template <class T> struct Bidirectional {
     const Problem& p;
     Sizes<T> size;
-    T *Q, *K, *V;  // a block of packed rows
-    State<T> state;
-    int32_t *key_index, *query_index;  // positions of keys and queries that are not masked
+    T *Q, *K, *V;           // a block of packed rows
+    State<T> total, local;  // the sum over all pieces, and over one
+    int32_t* index;
 
     Bidirectional(const Problem& p, Arena& arena)
         : p(p), size(p), Q(arena.take<T>(BLOCK * size.dp)), K(arena.take<T>(BLOCK * size.dp)),
-          V(arena.take<T>(BLOCK * size.ep)), state(arena, size), key_index(arena.take<int32_t>(p.key_count)),
-          query_index(arena.take<int32_t>(p.n)) {}
-
-    // Writes the positions where mask is set, and returns how many there are.
-    static int64_t nonzero(int32_t* index, const uint8_t* mask, int64_t length) {
-        int64_t count = 0;
-        for (int64_t i = 0; i < length; i++)
-            if (mask[i]) index[count++] = (int32_t)i;
-        return count;
+          V(arena.take<T>(BLOCK * size.ep)), total(arena, size), local(arena, size), index(arena.take<int32_t>(PIECE)) {
     }
-    RowView<T> row_view(const TensorView& x, int64_t sequence, const int32_t* index) const {
-        RowView<T> view(x, p, sequence / p.h, sequence % p.h);
-        view.index = index;
-        view.nontemporal = view.nontemporal && !index;
-        return view;
-    }
+    static int64_t summed(const Problem& p) { return pieces(p.key_count); }
+    static int64_t used(const Problem& p) { return pieces(p.n); }
 
-    void sum_keys(int64_t sequence) {
-        const uint8_t* mask = p.key_mask ? p.key_mask + sequence / p.h * p.key_count : nullptr;
-        int64_t count = mask ? nonzero(key_index, mask, p.key_count) : p.key_count;
-        RowView<T> k = row_view(p.k, sequence, mask ? key_index : nullptr);
-        RowView<T> v = row_view(p.v, sequence, mask ? key_index : nullptr);
-        const T* weights = static_cast<const T*>(p.distance_weights);
-        if (weights && p.coefficient_heads > 1) weights += sequence % p.h * (p.key_count + 1);
+    void sum(int64_t sequence, int64_t number, State<T>& state) {
+        Piece<T> x(p, sequence, number, p.key_mask, p.key_count, index);
+        RowView<T> k = x.rows(p.k), v = x.rows(p.v);
         state.clear(size);
-        for (int64_t at = 0; at < count; at += BLOCK) {
-            int64_t rows = min(BLOCK, count - at), padded = round_up(rows, size.ALIGNMENT);
+        for (int64_t at = 0; at < x.count; at += BLOCK) {
+            int64_t rows = min(BLOCK, x.count - at), padded = round_up(rows, size.ALIGNMENT);
             pack_features(K, size.dp, k, at, rows, padded, size.d, p.elu);
             pack<T, false>(V, size.ep, v, at, rows, padded, size.e);
             add_rows(state.z, K, rows, size.dp);
-            if (weights) scale_rows(V, V, rows, size.ep, weights + count - at, -1);
+            if (p.distance_weights) scale_rows(V, V, rows, size.ep, x.weights(at), -1);
             accumulate<T, true>(state.plane[0], size.ep, size.dp, size.ep, K, size.dp, V, size.ep, rows);
         }
     }
-
-    void outputs(int64_t sequence) {
+    void keep(int64_t sequence, const State<T>& state) {
+        if (p.s_after)
+            write_state(static_cast<T*>(p.s_after) + sequence * size.d * size.e,
+                        static_cast<T*>(p.z_after) + sequence * size.d, state, size);
+    }
+    void use(int64_t sequence, int64_t number, const State<T>& state) {
         constexpr int W = width<T>;
         int64_t dp = size.dp, ep = size.ep;
-        const uint8_t* mask = p.query_mask ? p.query_mask + sequence / p.h * p.n : nullptr;
-        int64_t count = mask ? nonzero(query_index, mask, p.n) : p.n;
-        RowView<T> q = row_view(p.q, sequence, mask ? query_index : nullptr);
-        RowView<T> y = row_view(p.y, sequence, mask ? query_index : nullptr);
-        for (int64_t at = 0; at < count; at += BLOCK) {
-            int64_t rows = min(BLOCK, count - at);
+        Piece<T> x(p, sequence, number, p.query_mask, p.n, index);
+        RowView<T> q = x.rows(p.q), y = x.output(p.y, size.e);
+        T* denominators = p.denominator ? static_cast<T*>(p.denominator) + sequence * p.n + x.begin : nullptr;
+        for (int64_t at = 0; at < x.count; at += BLOCK) {
+            int64_t rows = min(BLOCK, x.count - at);
             pack_features(Q, dp, q, at, rows, round_up(rows, TILE_ROWS), size.d, p.elu);
             for (int64_t i0 = 0; i0 < rows; i0 += TILE_ROWS) {
                 const T* row = Q + i0 * dp;
+                int64_t real = min<int64_t>(TILE_ROWS, rows - i0);
                 Vec<T> products[TILE_ROWS] = {};
-                for (int64_t x = 0; x < dp; x += W)
+                for (int64_t c = 0; c < dp; c += W)
                     for_each_in_tile<1>(
-                        [&](int r, int) INLINE { products[r] += load(row + r * dp + x) * load(state.z + x); });
+                        [&](int r, int) INLINE { products[r] += load(row + r * dp + c) * load(state.z + c); });
                 T denominator[TILE_ROWS], factor[TILE_ROWS];
                 sum_rows<T>(denominator, products);
+                if (denominators) memcpy(denominators + at + i0, denominator, real * sizeof(T));
                 for (int r = 0; r < TILE_ROWS; r++) factor[r] = p.normalize ? T(1) / (denominator[r] + T(p.eps)) : T(1);
                 for_each_tile<T>(0, ep, [&](auto& acc, int64_t column) INLINE {
                     constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
                     multiply<T, N>(acc, row, dp, state.plane[0] + column, ep, size.d);
                     for_each_in_tile<N>([&](int r, int j) INLINE { acc[r][j] *= factor[r]; });
-                    write_rows<T, N>(acc, y, at + i0, min<int64_t>(TILE_ROWS, rows - i0), column, size.e);
+                    write_rows<T, N>(acc, y, at + i0, real, column, size.e);
                 });
             }
         }
-    }
-
-    void run(int64_t sequence) {
-        sum_keys(sequence);
-        outputs(sequence);
     }
 };
 

@@ -8,7 +8,7 @@
 #include "parallel.h"
 #include "step.h"
 #include "team.h"
-#include "bidirectional.h"
+#include "bidirectional_backward.h"
 #include "convolution.h"
 #include "row_norm.h"
 
@@ -71,9 +71,44 @@ template <class T> bool forward(const Problem& p) {
            parallel_for<K>(p, all * parts, [=](K& k, int64_t i) { k.run_segment(i / parts, i % parts); });
 }
 
-template <class T> bool bidirectional(const Problem& p) {
-    using K = Bidirectional<T>;
-    return parallel_for<K>(p, p.b * p.h, [](K& k, int64_t i) { k.run(i); });
+// Attention without causal order, K its forward or backward pass. Where sequences are fewer than threads, threads share
+// the pieces of a sequence; sums are the same to the last bit.
+template <class T, class K> bool bidirectional(const Problem& p) {
+    int64_t all = p.b * p.h, summed = K::summed(p), used = K::used(p);
+    Sizes<T> size(p);
+    auto total = [=](K& k, int64_t sequence, State<T>& state, auto piece) {  // state holds that of the first piece
+        for (int64_t i = 1; i < summed; i++) {
+            const State<T>& other = piece(i);
+            add_to(state.plane[0], other.plane[0], size.plane);
+            add_to(state.z, other.z, size.dp);
+        }
+        k.keep(sequence, state);
+    };
+    if (all >= p.threads || (summed == 1 && used == 1))
+        return parallel_for<K>(p, all, [=](K& k, int64_t sequence) {
+            k.sum(sequence, 0, k.total);
+            total(k, sequence, k.total, [&](int64_t i) -> State<T>& {
+                k.sum(sequence, i, k.local);
+                return k.local;
+            });
+            for (int64_t i = 0; i < used; i++) k.use(sequence, i, k.total);
+        });
+    int64_t length = State<T>::length(size);
+    T* sums = static_cast<T*>(std::aligned_alloc(64, round_up(all * summed * length * sizeof(T), 64)));
+    auto sum_of = [=](int64_t sequence, int64_t i) { return State<T>(sums + (sequence * summed + i) * length, size); };
+    bool done = sums && parallel_for<K>(p, all * summed, [=](K& k, int64_t task) {
+                    State<T> state = sum_of(task / summed, task % summed);
+                    k.sum(task / summed, task % summed, state);
+                }) &&
+                parallel_for<K>(p, all, [=](K& k, int64_t sequence) {
+                    State<T> state = sum_of(sequence, 0);
+                    total(k, sequence, state, [=](int64_t i) { return sum_of(sequence, i); });
+                }) &&
+                parallel_for<K>(p, all * used, [=](K& k, int64_t task) {
+                    k.use(task / used, task % used, sum_of(task / used, 0));
+                });
+    std::free(sums);
+    return done;
 }
 
 template <class T> bool backward(const Problem& p) {
@@ -141,7 +176,10 @@ template <class T> bool decode(const Program& p) {
 
 // Each returns 0, or 1 if memory ran out.
 extern "C" int ENTRY(forward)(const Problem* p) { return !forward<REAL>(*p); }
-extern "C" int ENTRY(bidirectional)(const Problem* p) { return !bidirectional<REAL>(*p); }
+extern "C" int ENTRY(bidirectional)(const Problem* p) { return !bidirectional<REAL, Bidirectional<REAL>>(*p); }
+extern "C" int ENTRY(bidirectional_backward)(const Problem* p) {
+    return !bidirectional<REAL, BidirectionalBackward<REAL>>(*p);
+}
 extern "C" int ENTRY(backward)(const Problem* p) { return !backward<REAL>(*p); }
 extern "C" int ENTRY(family_forward)(const FamilyProblem* p) { return !family_forward<REAL>(*p); }
 extern "C" int ENTRY(family_backward)(const FamilyProblem* p) { return !family_backward<REAL>(*p); }

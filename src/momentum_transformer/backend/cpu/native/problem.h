@@ -14,7 +14,7 @@ struct TensorView {    // a (b, h, n, d) tensor whose last axis is contiguous
     int64_t b, h, n;   // strides of the other axes, in elements
 };
 
-struct Problem {  // one call of attention: causal forward, causal backward, or bidirectional
+struct Problem {  // one call of attention, forward or backward: causal, or bidirectional
     int64_t b, h, n, d, e;
     int64_t segment;            // tokens per segment: states are kept, and sequences split, at segment boundaries
     int64_t split_sequence;     // whether the segments of one sequence are spread over threads
@@ -51,6 +51,7 @@ struct Problem {  // one call of attention: causal forward, causal backward, or 
     const uint8_t* key_mask;       // (b, key_count) 1 for keys that exist, or null
     const uint8_t* query_mask;     // (b, n)
     const void* distance_weights;  // (coefficient_heads, key_count + 1) weight of the r-th key from the end, or null
+    void* d_distance_weights;      // (b, h, key_count + 1), or null
 };
 
 // The coefficients of the family, in the order of Coefficients in ops/coefficients.py.

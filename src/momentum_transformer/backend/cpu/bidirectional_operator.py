@@ -1,0 +1,174 @@
+"""The native kernels as PyTorch operators: `momentum::bidirectional` and its backward pass.
+
+Autograd belongs to `native_bidirectional.py`. q (b, h, n, d), k (b, h, m, d) and v (b, h, m, e) are on the CPU, in one
+of DTYPES; masks are (b, m) and (b, n). `distance_weights` (1 or h, m + 1) weighs the r-th key from the end in the
+numerator: float32, or float64 like q, as are the denominators (b, h, n) and the sums s (b, h, d, e) and z (b, h, d)
+over all keys, which the backward pass reads.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .causal_operator import DTYPES, check_no_tangent, run
+from .library import Problem, TensorView, contiguous_rows, empty_rows, pointer
+
+_OPTIONS = "Tensor? key_mask, Tensor? query_mask, bool elu, bool normalize, float eps"
+_library = torch.library.Library("momentum", "FRAGMENT")
+_library.define(
+    f"bidirectional(Tensor q, Tensor k, Tensor v, Tensor? distance_weights, {_OPTIONS}) -> "
+    "(Tensor y, Tensor denominator, Tensor s, Tensor z)"
+)
+_library.define(
+    "bidirectional_backward(Tensor dy, Tensor q, Tensor k, Tensor v, Tensor? distance_weights, Tensor y, "
+    f"Tensor denominator, Tensor s, Tensor z, {_OPTIONS}, bool learned) -> "
+    "(Tensor dq, Tensor dk, Tensor dv, Tensor d_distance_weights)"
+)
+
+
+def _wide(q: Tensor) -> torch.dtype:
+    return torch.float64 if q.dtype == torch.float64 else torch.float32
+
+
+def check_tensors(shapes: dict[str, tuple[Tensor | None, tuple[int, ...]]], dtype: torch.dtype) -> None:
+    """The kernels get bare pointers, so everything they rely on is checked."""
+    for name, (x, shape) in shapes.items():
+        if x is None:
+            continue
+        if tuple(x.shape) != shape or x.dtype != dtype or x.device.type != "cpu":
+            found = f"{x.dtype} of shape {tuple(x.shape)} on {x.device}"
+            raise ValueError(f"{name} must be {dtype} of shape {shape} on the CPU, not {found}")
+
+
+def _problem(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    distance_weights: Tensor | None,
+    key_mask: Tensor | None,
+    query_mask: Tensor | None,
+    *,
+    elu: bool,
+    normalize: bool,
+    eps: float,
+) -> Problem:
+    if q.ndim != 4 or v.ndim != 4 or q.dtype not in DTYPES or not (q.numel() and v.numel()):
+        raise ValueError(
+            f"q and v must have shapes (b, h, n, d) and (b, h, m, e), not empty, in one of {DTYPES}, not "
+            f"{tuple(q.shape)}, {tuple(v.shape)} in {q.dtype}"
+        )
+    (b, h, n, d), (m, e) = q.shape, v.shape[2:]
+    check_tensors({"q": (q, (b, h, n, d)), "k": (k, (b, h, m, d)), "v": (v, (b, h, m, e))}, q.dtype)
+    check_tensors({"key_mask": (key_mask, (b, m)), "query_mask": (query_mask, (b, n))}, torch.bool)
+    problem = Problem(b=b, h=h, n=n, d=d, e=e, elu=elu, normalize=normalize, eps=eps, key_count=m)
+    problem.threads, problem.dtype = torch.get_num_threads(), DTYPES.index(q.dtype)
+    problem.q, problem.k, problem.v = TensorView.of(q), TensorView.of(k), TensorView.of(v)
+    problem.key_mask, problem.query_mask = pointer(key_mask), pointer(query_mask)
+    if distance_weights is not None:
+        heads = h if distance_weights.shape[:1] == (h,) else 1
+        check_tensors({"distance_weights": (distance_weights, (heads, m + 1))}, _wide(q))
+        problem.coefficient_heads, problem.distance_weights = heads, distance_weights.data_ptr()
+    return problem
+
+
+def _outputs(q: Tensor, v: Tensor, *, keep: bool = True, masked: bool) -> tuple[Tensor, ...]:
+    (b, h, n, d), e, wide = q.shape, v.shape[-1], _wide(q)
+    return (
+        empty_rows(q if d == e else q.new_empty(b, h, n, e), None),
+        (q.new_zeros if masked else q.new_empty)((b, h, n) if keep else (0,), dtype=wide),
+        q.new_empty((b, h, d, e) if keep else (0,), dtype=wide),
+        q.new_empty((b, h, d) if keep else (0,), dtype=wide),
+    )
+
+
+def _contiguous(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+    return tuple(None if x is None else x.contiguous() for x in tensors)
+
+
+def forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    distance_weights: Tensor | None,
+    key_mask: Tensor | None,
+    query_mask: Tensor | None,
+    elu: bool,
+    normalize: bool,
+    eps: float,
+    keep: bool = True,
+) -> tuple[Tensor, ...]:
+    """`momentum::bidirectional`; without `keep`, what only the backward pass reads is empty."""
+    q, k, v = contiguous_rows(q), contiguous_rows(k), contiguous_rows(v)
+    others = _contiguous(distance_weights, key_mask, query_mask)
+    problem = _problem(q, k, v, *others, elu=elu, normalize=normalize, eps=eps)
+    outputs = _outputs(q, v, keep=keep, masked=query_mask is not None)
+    y, denominator, s, z = outputs
+    problem.y = TensorView.of(y)
+    if keep:
+        problem.denominator, problem.s_after, problem.z_after = denominator.data_ptr(), s.data_ptr(), z.data_ptr()
+    run("bidirectional", problem, q.dtype)
+    return outputs
+
+
+def _bidirectional(*inputs: Any) -> tuple[Tensor, ...]:
+    check_no_tangent(*inputs[:4])
+    return forward(*inputs)
+
+
+def _bidirectional_fake(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    return _outputs(contiguous_rows(q), v, masked=rest[2] is not None)
+
+
+def _backward_outputs(q: Tensor, k: Tensor, v: Tensor, learned: bool) -> tuple[Tensor, ...]:
+    b, h, m = k.shape[:3]
+    weights = q.new_zeros((b, h, m + 1) if learned else (0,), dtype=_wide(q))
+    return *(empty_rows(x, None) for x in (q, k, v)), weights
+
+
+def backward(
+    dy: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    distance_weights: Tensor | None,
+    y: Tensor,
+    denominator: Tensor,
+    s: Tensor,
+    z: Tensor,
+    key_mask: Tensor | None,
+    query_mask: Tensor | None,
+    elu: bool,
+    normalize: bool,
+    eps: float,
+    learned: bool,
+) -> tuple[Tensor, ...]:
+    """`momentum::bidirectional_backward`; `learned`: the distance weights get gradients too, (b, h, m + 1)."""
+    q, k, v, dy, y = (contiguous_rows(x) for x in (q, k, v, dy, y))
+    distance_weights, key_mask, query_mask = _contiguous(distance_weights, key_mask, query_mask)
+    problem = _problem(q, k, v, distance_weights, key_mask, query_mask, elu=elu, normalize=normalize, eps=eps)
+    (b, h, n, d), e = q.shape, v.shape[-1]
+    check_tensors({"dy": (dy, (b, h, n, e)), "y": (y, (b, h, n, e))}, q.dtype)
+    check_tensors({"denominator": (denominator, (b, h, n)), "s": (s, (b, h, d, e)), "z": (z, (b, h, d))}, _wide(q))
+    denominator, s, z = denominator.contiguous(), s.contiguous(), z.contiguous()
+    outputs = _backward_outputs(q, k, v, learned)
+    dq, dk, dv, d_distance_weights = outputs
+    problem.y, problem.dy = TensorView.of(y), TensorView.of(dy)
+    problem.dq, problem.dk, problem.dv = TensorView.of(dq), TensorView.of(dk), TensorView.of(dv)
+    problem.denominator, problem.s, problem.z = denominator.data_ptr(), s.data_ptr(), z.data_ptr()
+    if learned:
+        problem.d_distance_weights = d_distance_weights.data_ptr()
+    run("bidirectional_backward", problem, q.dtype)
+    return outputs
+
+
+def _backward_fake(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    return _backward_outputs(contiguous_rows(q), contiguous_rows(k), contiguous_rows(v), rest[-1])
+
+
+for _name, _real, _fake in (
+    ("bidirectional", _bidirectional, _bidirectional_fake),
+    ("bidirectional_backward", backward, _backward_fake),
+):
+    _library.impl(_name, _real, "CPU")
+    torch.library.register_fake(f"momentum::{_name}", _fake)
