@@ -167,8 +167,7 @@ class Recurrence(nn.Module):
         self.feature_map, self.normalize = feature_map, normalize
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, at: Situation) -> tuple[Tensor, Any]:
-        coefficients = self.coefficients(at)
-        scale = 1.0 if self.normalize else q.shape[-1] ** -0.5
+        coefficients, scale = self.coefficients(at), self.scale(q.shape[-1])
         if not at.causal:
             return scale * self._both_ways(q, k, v, coefficients, at), None
         found = recurrent_attention(
@@ -185,6 +184,10 @@ class Recurrence(nn.Module):
         )
         y, state = found if at.return_state else (found, None)
         return scale * y, state
+
+    def scale(self, width: int) -> float:
+        """Of the output, for heads of this width: without a denominator it would grow with them."""
+        return 1.0 if self.normalize else width**-0.5
 
     def coefficients(self, at: Situation) -> dict[str, Any]:
         """By name, for `recurrent_attention`."""
