@@ -146,9 +146,9 @@ def _one_token(call: Call) -> tuple[Tensor, RecurrentState]:
     known = call.feature_map in step_operator.FEATURES
     x = call if known else call.features()
     wide = x.wide
-    q, k, v, erase = (a if a is None or a.dtype == wide else a.to(wide) for a in (x.q, x.k, x.v, x.erase))
+    q, k, v, erase = [a if a is None or a.dtype == wide else a.to(wide) for a in (x.q, x.k, x.v, x.erase)]
     s, m, z = x.before(k, v)
-    c = Coefficients(*(a if a is None or a.ndim == 1 or a.dtype == wide else a.to(wide) for a in x.c))
+    c = Coefficients._make([a if a is None or a.ndim == 1 or a.dtype == wide else a.to(wide) for a in x.c])
     options = (step_operator.FEATURES.index(x.feature_map), x.normalize, x.eps)
     if eager(q, k, v, erase, m, s, z, *c):
         y, after = step_operator.one_token(q, k, v, erase, (m, s, z), c, *options)

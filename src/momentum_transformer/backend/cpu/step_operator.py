@@ -13,7 +13,7 @@ from torch import Tensor
 from ...ops.coefficients import Coefficients
 from ...ops.feature_maps import elu_plus_one, l2_normalized
 from .causal_operator import check_no_tangent, run
-from .library import Step, TensorView, contiguous_rows
+from .library import Coefficient, Step, contiguous_rows, pointer
 
 FEATURES = (None, elu_plus_one, l2_normalized)  # the feature maps that the kernel knows, in the order of problem.h
 ELEMENTS_PER_THREAD = 2**17  # of the state: fewer do not pay for starting a thread
@@ -50,26 +50,34 @@ def _check_state(state: State, q: Tensor, e: int) -> None:
             raise ValueError(f"{name} must be contiguous {q.dtype} {shape}, not {x.dtype} {tuple(x.shape)}")
 
 
-def _set_coefficients(step: Step, c: Coefficients, q: Tensor) -> None:
-    b, h, _, d = q.shape
-    step.coefficient_heads = 1
-    for i, x in enumerate(c):
+def _coefficients(c: Coefficients, q: Tensor) -> tuple[list[tuple[int | None, int | None]], int, bool]:
+    """The pointers of each, checked; how many numbers those for all tokens have; whether alpha is one a channel."""
+    (b, h, _, d), dtype = q.shape, q.dtype
+    pointers: list[tuple[int | None, int | None]] = []
+    heads, channels = 0, False
+    for name, x in zip(c._fields, c, strict=True):
         if x is None:
-            continue
-        shape = x.shape
-        if x.ndim == 1:
-            if x.dtype != torch.float64 or shape[0] not in (1, h) or not x.is_contiguous():
-                raise ValueError(f"{c._fields[i]} must be float64, (1,) or ({h},), not {x.dtype} {tuple(shape)}")
-            step.coefficient_heads = max(step.coefficient_heads, shape[0])
-            step.coefficients[i].heads = x.data_ptr()
-            continue
-        channels = i == 0 and x.ndim == 4
-        if shape != ((b, h, 1, d) if channels else (b, h, 1)) or x.dtype != q.dtype or not x.is_contiguous():
-            raise ValueError(f"{c._fields[i]} does not fit q {tuple(q.shape)}: {x.dtype} {tuple(shape)}")
-        step.coefficients[i].tokens = x.data_ptr()
-        step.channels = step.channels or channels
-    if any(x is not None and x.ndim == 1 and x.shape[0] != step.coefficient_heads for x in c):
-        raise ValueError("coefficients for all tokens must be one or one a head, and not both")
+            pointers.append((None, None))
+        elif x.ndim == 1:
+            heads = heads or x.shape[0]
+            if x.dtype != torch.float64 or x.shape[0] != heads or heads not in (1, h) or not x.is_contiguous():
+                raise ValueError(f"{name} must be float64, one or one a head like the others, not {tuple(x.shape)}")
+            pointers.append((x.data_ptr(), None))
+        else:
+            wide = name == "alpha" and x.ndim == 4
+            if x.shape != ((b, h, 1, d) if wide else (b, h, 1)) or x.dtype != dtype or not x.is_contiguous():
+                raise ValueError(f"{name} does not fit q {tuple(q.shape)}: {x.dtype} {tuple(x.shape)}")
+            pointers.append((None, x.data_ptr()))
+            channels = channels or wide
+    return pointers, heads or 1, channels
+
+
+def _view(x: Tensor | None) -> tuple[int | None, int, int, int]:
+    """The fields of a TensorView; ctypes takes tuples for structures in structures, and faster."""
+    if x is None:
+        return (None, 0, 0, 0)
+    b, h, n, _ = x.stride()
+    return (x.data_ptr(), b, h, n)
 
 
 def step_problem(
@@ -98,18 +106,15 @@ def step_problem(
         raise ValueError("m and beta come together, and a state has the same parts before and after the token")
     if (normalize and z is None) or not 0 <= features < len(FEATURES):
         raise ValueError(f"normalize needs z, and features must be in 0 … {len(FEATURES) - 1}, not {features}")
-    step = Step(b, h, d, e, 1, 0, features, normalize, 1, eps, scale)
-    step.threads = min(torch.get_num_threads(), 1 + s.numel() // ELEMENTS_PER_THREAD)
-    step.q, step.k, step.v, step.y = TensorView.of(q), TensorView.of(k), TensorView.of(v), TensorView.of(y)
-    if erase is not None:
-        step.erase = TensorView.of(erase)
-    _set_coefficients(step, c, q)
-    step.s, step.s_after = s.data_ptr(), s_after.data_ptr()
-    if m is not None and m_after is not None:
-        step.m, step.m_after = m.data_ptr(), m_after.data_ptr()
-    if z is not None and z_after is not None:
-        step.z, step.z_after = z.data_ptr(), z_after.data_ptr()
-    return step
+    coefficients, heads, channels = _coefficients(c, q)
+    threads = min(torch.get_num_threads(), 1 + s.numel() // ELEMENTS_PER_THREAD)
+    return Step(
+        *(b, h, d, e, heads, channels, features, normalize, threads, eps, scale),
+        *(_view(q), _view(k), _view(v), _view(y), _view(erase)),
+        (Coefficient * len(coefficients))(*coefficients),
+        *(pointer(m), s.data_ptr(), pointer(z)),
+        *(pointer(m_after), s_after.data_ptr(), pointer(z_after)),
+    )
 
 
 def one_token(
@@ -130,7 +135,7 @@ def one_token(
     before = (None if m is None else m.contiguous(), s.contiguous(), None if z is None else z.contiguous())
     after = _new_state(*before)
     y = torch.empty_like(v, memory_format=torch.contiguous_format)
-    c = Coefficients(*(x if x is None else x.contiguous() for x in c))
+    c = Coefficients._make([x if x is None else x.contiguous() for x in c])
     problem = step_problem(
         *(q, k, v, y),
         erase=erase,
