@@ -1,6 +1,7 @@
 """Images per second of every picture model, drawn byte by byte on this machine.
 
     python -m benchmarks.generation --out results/generation.json
+    python -m benchmarks.generation --models linear momentum gated-delta momentum-delta --out results/decoding.json
     python -m benchmarks.generation --runs runs/mnist      # trained runs; the figures go into their metrics.jsonl
 
 Softmax is measured twice: with a key-value cache, which is what everyone runs, and recomputing the prefix for every
@@ -13,8 +14,9 @@ with linear attention ("peer"). Everything is timed with one thread and with as 
 
 import argparse
 import gc
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -263,9 +265,11 @@ def subjects(
     return found
 
 
-def untrained(experiment: str, scale: str) -> list[tuple[str, PixelModel, RunDirectory | None]]:
+def untrained(
+    experiment: str, scale: str, names: Sequence[str] = (*PICTURE_MODELS, *MEMBERS)
+) -> list[tuple[str, PixelModel, RunDirectory | None]]:
     made: list[tuple[str, PixelModel, RunDirectory | None]] = []
-    for name in (*PICTURE_MODELS, *MEMBERS):
+    for name in names:
         task = PictureTask(experiment, Request(experiment, name, scale).config, 0)
         made.append((name, task.pixel_model.eval(), None))
     return made
@@ -302,12 +306,14 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, help="measure the trained runs below this folder, and note it in them")
     parser.add_argument("--experiment", default="mnist")
     parser.add_argument("--scale", default="paper")
+    parser.add_argument("--models", nargs="+", default=[*PICTURE_MODELS, *MEMBERS], help="of untrained models, which")
     parser.add_argument("--batches", type=int, nargs="+", default=list(BATCHES))
     parser.add_argument("--threads", type=int, nargs="+", default=[1, torch.get_num_threads()])
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    models = trained(arguments.runs) if arguments.runs else untrained(arguments.experiment, arguments.scale)
+    models = trained(arguments.runs) if arguments.runs else None
+    models = models or untrained(arguments.experiment, arguments.scale, arguments.models)
     with torch.inference_mode():
         for _, model, _ in models:
             check(model)
@@ -323,7 +329,7 @@ def main() -> None:
         )
     what = str(arguments.runs) if arguments.runs else f"{arguments.experiment} at scale {arguments.scale}, untrained"
     result = {
-        "command": "python -m benchmarks.generation",
+        "command": " ".join(["python -m benchmarks.generation", *sys.argv[1:]]),
         "machine": machine(),
         "what": f"{what}; {models[0][1].length} bytes a picture, float32",
         "meaning": f"best of {arguments.rounds} interleaved rounds of {STEPS} bytes; softmax from {PLACES} places",

@@ -96,23 +96,27 @@ class AttentionRecorder:
     ) -> None:
         self.attention, self.program, self.buffers = attention, program, buffers
         self.steps, self.capacity = steps, capacity
-        tail = getattr(attention.mixer, "tail", None)
-        self.gate = None if tail is None else tail.gate
-        first = self.gate[0] if isinstance(self.gate, nn.Sequential) else self.gate
+        self.mixer: Any = attention.mixer
+        tail = getattr(self.mixer, "tail", None)
+        self.gate: Any = None if tail is None else tail.gate
+        self.low_rank = isinstance(self.gate, nn.Sequential)
+        first: Any = self.gate[0] if isinstance(self.gate, nn.Sequential) else self.gate
         # the few columns of gates last: wider ones begin on a cache line
-        projections = [attention.query, attention.key, attention.value, first]
+        projections: list[Any] = [attention.query, attention.key, attention.value, first]
         projections += [gate.project for gate in _gates(attention.mixer)]
-        self.projections = [p for p in projections if p is not None]
+        self.projections: list[nn.Linear] = [p for p in projections if p is not None]
         self.projected = buffers.projected(sum(p.out_features for p in self.projections))
 
     def record(self, x: Tensor, update: Tensor, state: Any) -> Kept:
         """Add the tasks that make `update` of x; returns what gives the state."""
         weight = torch.cat([p.weight for p in self.projections])
-        biases = [p.weight.new_zeros(p.out_features) if p.bias is None else p.bias for p in self.projections]
+        biases: list[Tensor] = [
+            p.weight.new_zeros(len(p.weight)) if p.bias is None else p.bias for p in self.projections
+        ]
         self.program.linear(x, weight, torch.cat(biases), self.projected)
         q, k, v = (self._heads(self._columns(p)) for p in self.projections[:3])
         at = Situation(causal=True, state=state, return_state=True, x=x)
-        mixer: Any = self.attention.mixer
+        mixer = self.mixer
         if isinstance(mixer, WithParts):
             parts: Any = SimpleNamespace(mix=self._mix)
             parts.convolution = None if mixer.convolution is None else self._convolve
@@ -140,7 +144,7 @@ class AttentionRecorder:
         self, q: Tensor, k: Tensor, v: Tensor, at: Situation, pasts: Pasts
     ) -> tuple[Tensor, Tensor, Tensor, Kept]:
         b, h, _, d = q.shape
-        convolution = self.attention.mixer.convolution  # type: ignore[union-attr]
+        convolution = self.mixer.convolution
         taps = convolution.options.taps
         for past in pasts:
             if past.shape != (b, taps - 1, h * d):
@@ -157,19 +161,19 @@ class AttentionRecorder:
 
     def _norm_and_gate(self, y: Tensor, at: Situation) -> Tensor:
         logits = None
-        if isinstance(self.gate, nn.Sequential):  # low-rank: the second half is a matrix product of its own
+        if self.low_rank:  # the second half is a matrix product of its own
             first, second = self.gate
             logits = self.buffers.opened
             self.program.linear(self._columns(first), second.weight, second.bias, logits)
         elif self.gate is not None:
             logits = self._columns(self.gate)
-        self.program.norm_and_gate(y, self.attention.mixer.tail.norm, logits)  # type: ignore[union-attr]
+        self.program.norm_and_gate(y, self.mixer.tail.norm, logits)
         return y
 
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, at: Situation) -> tuple[Tensor, Kept]:
         """The mixer's own task."""
-        mixer, y = self.attention.mixer, self._heads(self.buffers.attended)
-        mix: Any = mixer.mix if isinstance(mixer, WithParts) else mixer
+        y = self._heads(self.buffers.attended)
+        mix: Any = self.mixer.mix if isinstance(self.mixer, WithParts) else self.mixer
         if isinstance(mix, SoftmaxAttention | WindowAttention):
             check_cache(at.state, k, v)
             cache = KeptCache(at.state, q.dtype, window=getattr(mix, "window", None), capacity=self.capacity)
@@ -180,6 +184,7 @@ class AttentionRecorder:
         mix = mix.start if isinstance(mix, LearnedMomentum) else mix
         (b, h, _, d), e = q.shape, v.shape[-1]
         matrix, keeps_z = (b, h, d, e), mix.normalize or kind is not RecurrentState
+        shapes: dict[str, tuple[int, ...] | None]
         shapes = {"s": matrix, "m": None if c.beta is None else matrix, "z": (b, h, d) if keeps_z else None}
         checked_state(at.state, kind, shapes, q)
         # a contiguous copy, as the kernels need, and because they update it in place

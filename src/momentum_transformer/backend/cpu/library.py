@@ -70,7 +70,7 @@ class Step(ctypes.Structure):
     """native/problem.h, field by field."""
 
     _fields_ = (
-        *_integers("b h d e coefficient_heads channels features normalize threads"),
+        *_integers("b h d e coefficient_heads channels features normalize threads check"),
         ("eps", ctypes.c_double),
         ("scale", ctypes.c_double),
         *_views("q k v y erase"),

@@ -146,7 +146,8 @@ def _one_token(call: Call) -> tuple[Tensor, RecurrentState]:
     known = call.feature_map in step_operator.FEATURES
     x = call if known else call.features()
     wide = x.wide
-    q, k, v, erase = [a if a is None or a.dtype == wide else a.to(wide) for a in (x.q, x.k, x.v, x.erase)]
+    q, k, v = [a if a.dtype == wide else a.to(wide) for a in (x.q, x.k, x.v)]
+    erase = None if x.erase is None else x.erase.to(wide)
     s, m, z = x.before(k, v)
     c = Coefficients._make([a if a is None or a.ndim == 1 or a.dtype == wide else a.to(wide) for a in x.c])
     options = (step_operator.FEATURES.index(x.feature_map), x.normalize, x.eps)

@@ -50,10 +50,10 @@ def _check_state(state: State, q: Tensor, e: int) -> None:
             raise ValueError(f"{name} must be contiguous {q.dtype} {shape}, not {x.dtype} {tuple(x.shape)}")
 
 
-def _coefficients(c: Coefficients, q: Tensor) -> tuple[list[tuple[int | None, int | None]], int, bool]:
+def _coefficients(c: Coefficients, q: Tensor) -> tuple[list[Any], int, bool]:
     """The pointers of each, checked; how many numbers those for all tokens have; whether alpha is one a channel."""
     (b, h, _, d), dtype = q.shape, q.dtype
-    pointers: list[tuple[int | None, int | None]] = []
+    pointers: list[Any] = []
     heads, channels = 0, False
     for name, x in zip(c._fields, c, strict=True):
         if x is None:
@@ -109,7 +109,7 @@ def step_problem(
     coefficients, heads, channels = _coefficients(c, q)
     threads = min(torch.get_num_threads(), 1 + s.numel() // ELEMENTS_PER_THREAD)
     return Step(
-        *(b, h, d, e, heads, channels, features, normalize, threads, eps, scale),
+        *(b, h, d, e, heads, channels, features, normalize, threads, False, eps, scale),
         *(_view(q), _view(k), _view(v), _view(y), _view(erase)),
         (Coefficient * len(coefficients))(*coefficients),
         *(pointer(m), s.data_ptr(), pointer(z)),

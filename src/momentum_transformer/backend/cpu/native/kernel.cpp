@@ -126,7 +126,8 @@ extern "C" int ENTRY(bidirectional)(const Problem* p) { return !bidirectional<RE
 extern "C" int ENTRY(backward)(const Problem* p) { return !backward<REAL>(*p); }
 extern "C" int ENTRY(family_forward)(const FamilyProblem* p) { return !family_forward<REAL>(*p); }
 extern "C" int ENTRY(decode)(const Program* p) { return !decode<REAL>(*p); }
-extern "C" int ENTRY(step)(const Step* p) {
+extern "C" int ENTRY(step)(const Step* p) {  // 2: a coefficient is out of range
+    if (p->check && !coefficients_in_range<REAL>(*p)) return 2;
     std::atomic<int64_t> next{0};
     std::atomic<bool> failed{false};
     int64_t all = p->b * p->h, grain = 8;  // heads: one takes about a microsecond

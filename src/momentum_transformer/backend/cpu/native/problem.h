@@ -81,6 +81,7 @@ struct Step : Heads {  // one token of any member: q, k (b, h, d), v, y (b, h, e
     int64_t coefficient_heads;  // how many numbers coefficients have that are the same at all tokens: 1, or h
     int64_t channels;           // whether alpha has one number for each channel
     int64_t features, normalize, threads;
+    int64_t check;              // whether to look first if the coefficients of tokens are in range
     double eps, scale;          // scale: what y is multiplied by
     TensorView q, k, v, y;
     TensorView erase;           // p (b, h, d), or no data: the features of k

@@ -2,15 +2,17 @@
 //
 //   u = η (v - δ (s + ρm)ᵀ p);  m ← βm + k uᵀ;  s ← αs + γm;  y = sᵀ q
 //
-// Columns of the state do not see each other. A tile of them is read from memory once: where there is a delta rule it is
-// still in the first cache when the prediction is known and the tile is updated.
+// Columns of the state do not see each other. A tile of them is read from memory once: with a delta rule it is still in
+// the first cache when the prediction is known and the tile is updated.
 #pragma once
 #include <cmath>
+#include <limits>
 #include "scan.h"
 
 namespace {
 
-enum Fading { FADE_NOTHING, FADE_ALIKE, FADE_CHANNELS };  // α is 1, one number, or one for each row of s
+// α is 1, a number with more digits than T has, or numbers of T, one for each row of s or the same for all.
+enum Fading { FADE_NOTHING, FADE_EXACTLY, FADE_ROWS };
 
 constexpr int STEP_VECTORS = VECTOR_BYTES >= 64 ? 2 : 4;  // of columns of a tile: whole cache lines, and few registers
 
@@ -18,7 +20,8 @@ template <class T> struct HeadStep {  // one head, whose state is d × e
     const T *q, *k, *p;               // features, and what the state is asked to predict
     const T *v, *s, *m;               // m: null without momentum
     T *y, *s_after, *m_after;
-    const T* channels;                // α of each row
+    const T* fading;                  // α of row i: fading[i · fading_step]
+    int64_t fading_step;
     Decay<T> alpha, beta;
     T gamma, eta, delta, rho;
     bool erases;
@@ -62,7 +65,7 @@ template <class T> struct HeadStep {  // one head, whose state is d × e
         }
     }
     // The columns x …
-    template <int N, bool Momentum, Fading fading> void columns(int64_t x, int64_t last) const {
+    template <int N, bool Momentum, Fading kind> void columns(int64_t x, int64_t last) const {
         const HeadStep token = *this;  // a store may alias what `this` points at, but no copy of it
         Vec<T> u[N], sum[N] = {};
         if (erases) predict<N, Momentum>(u, x, last);
@@ -74,12 +77,13 @@ template <class T> struct HeadStep {  // one head, whose state is d × e
         }
         for (int64_t i = 0; i < token.d; i++) {
             const int64_t row = i * token.e + x;
-            const T query = token.q[i], key = token.k[i], channel = fading == FADE_CHANNELS ? token.channels[i] : T(1);
+            const T query = token.q[i], key = token.k[i];
+            const T fade = kind == FADE_ROWS ? token.fading[i * token.fading_step] : T(1);
 #pragma GCC unroll 4
             for (int j = 0; j < N; j++) {
                 Vec<T> state = read<N>(token.s + row, j, last);
-                if (fading == FADE_ALIKE) state = token.alpha(state);
-                if (fading == FADE_CHANNELS) state *= channel;
+                if (kind == FADE_EXACTLY) state = token.alpha(state);
+                if (kind == FADE_ROWS) state *= fade;
                 if (Momentum) {
                     Vec<T> update = token.beta(read<N>(token.m + row, j, last)) + key * u[j];
                     write<N>(token.m_after + row, j, update, last);
@@ -93,24 +97,24 @@ template <class T> struct HeadStep {  // one head, whose state is d × e
 #pragma GCC unroll 4
         for (int j = 0; j < N; j++) write<N>(y + x, j, sum[j] * factor, last);
     }
-    template <bool Momentum, Fading fading> void all_columns() const {
+    template <bool Momentum, Fading kind> void all_columns() const {
         constexpr int W = width<T>, N = STEP_VECTORS;
         int64_t x = 0;
-        for (; x + N * W <= e; x += N * W) columns<N, Momentum, fading>(x, W);
-        for (; x < e; x += W) columns<1, Momentum, fading>(x, min<int64_t>(W, e - x));
+        for (; x + N * W <= e; x += N * W) columns<N, Momentum, kind>(x, W);
+        for (; x < e; x += W) columns<1, Momentum, kind>(x, min<int64_t>(W, e - x));
     }
-    void run(Fading fading) const {
-        // the processor prefetches what is read in sequence, but not across pages: it is told where the next head begins
+    void run(Fading kind) const {
+        // the processor prefetches what is read in sequence, but not across pages: tell it where the next head begins
         for (int64_t line = 0; line < 4; line++) {
             __builtin_prefetch(reinterpret_cast<const char*>(s + d * e) + 64 * line);
             if (m) __builtin_prefetch(reinterpret_cast<const char*>(m + d * e) + 64 * line);
         }
-        if (fading == FADE_NOTHING)
+        if (kind == FADE_NOTHING)
             m ? all_columns<true, FADE_NOTHING>() : all_columns<false, FADE_NOTHING>();
-        else if (fading == FADE_ALIKE)
-            m ? all_columns<true, FADE_ALIKE>() : all_columns<false, FADE_ALIKE>();
+        else if (kind == FADE_EXACTLY)
+            m ? all_columns<true, FADE_EXACTLY>() : all_columns<false, FADE_EXACTLY>();
         else
-            m ? all_columns<true, FADE_CHANNELS>() : all_columns<false, FADE_CHANNELS>();
+            m ? all_columns<true, FADE_ROWS>() : all_columns<false, FADE_ROWS>();
     }
 };
 
@@ -126,6 +130,19 @@ template <class T> inline void map_features(T* to, const T* from, int64_t d, int
     if (features != FEATURES_L2) return;
     T factor = 1 / std::sqrt(horizontal_sum<T>(squares) + T(1e-6));
     for (int64_t i = 0; i < d; i += W) store(to + i, factor * load(to + i));
+}
+
+// Whether the coefficients of tokens are in range: α and β in [0, 1], the others finite. NaN passes, and propagates.
+template <class T> bool coefficients_in_range(const Step& p) {
+    for (int name = 0; name < COEFFICIENTS; name++) {
+        const T* x = static_cast<const T*>(p.coefficients[name].tokens);
+        const int64_t count = x ? p.b * p.h * (name == ALPHA && p.channels ? p.d : 1) : 0;
+        const bool share = name == ALPHA || name == BETA;
+        const T high = share ? T(1) : std::numeric_limits<T>::max(), low = share ? T(0) : -high;
+        for (int64_t i = 0; i < count; i++)
+            if (x[i] < low || x[i] > high) return false;
+    }
+    return true;
 }
 
 // `scratch` is for the features of the query and the key.
@@ -161,8 +178,9 @@ template <class T> void step(const Step& p, int64_t bh, T* scratch) {
     token.m = part(p.m, d * e);
     token.s_after = after(p.s_after, d * e);
     token.m_after = after(p.m_after, d * e);
-    token.channels = p.channels ? part(p.coefficients[ALPHA].tokens, d) : nullptr;
-    token.alpha = Decay<T>(p.channels ? 1 : coefficient(ALPHA, 1));
+    token.fading = part(p.coefficients[ALPHA].tokens, p.channels ? d : 1);
+    token.fading_step = p.channels ? 1 : 0;
+    token.alpha = Decay<T>(token.fading ? 1 : coefficient(ALPHA, 1));
     token.beta = Decay<T>(coefficient(BETA, 0));
     token.gamma = T(coefficient(GAMMA, 1));
     token.eta = T(coefficient(ETA, 1));
@@ -172,7 +190,7 @@ template <class T> void step(const Step& p, int64_t bh, T* scratch) {
     token.factor = T(p.scale) * (p.normalize ? T(1) / (denominator + T(p.eps)) : T(1));
     token.d = d;
     token.e = e;
-    token.run(p.channels ? FADE_CHANNELS : given(ALPHA) ? FADE_ALIKE : FADE_NOTHING);
+    token.run(token.fading ? FADE_ROWS : given(ALPHA) ? FADE_EXACTLY : FADE_NOTHING);
 }
 
 }  // namespace
