@@ -1,4 +1,4 @@
-// What goes around a mixer when a token is decoded, head by head: convolution and gates before it, norm and gate behind.
+// What goes around a mixer when a token is decoded, head by head: convolution, gates; behind it a norm and a gate.
 #pragma once
 #include "residual_norm.h"
 
