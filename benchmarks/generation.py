@@ -1,6 +1,7 @@
 """Images per second of every picture model, drawn byte by byte on this machine.
 
     python -m benchmarks.generation --out results/generation.json
+    python -m benchmarks.generation --models linear momentum gated-delta momentum-delta --out results/decoding.json
     python -m benchmarks.generation --runs runs/mnist      # trained runs; the figures go into their metrics.jsonl
 
 Softmax is measured twice: with a key-value cache, which is what everyone runs, and recomputing the prefix for every
@@ -8,25 +9,29 @@ byte, which is the paper's baseline. Both get slower along the picture, so both 
 added up by the trapezoidal rule; the others take the same time everywhere. Everything is interleaved, the best of
 several rounds counts, and nothing is timed unless parallel and recurrent likelihoods agree. Beside them stand the bare
 matrix multiplications of a byte ("matrices") and, where it is installed, the recurrent encoder of fast-transformers
-with linear attention ("peer").
+with linear attention ("peer"). Everything is timed with one thread and with as many as PyTorch has.
 """
 
 import argparse
 import gc
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (the field's name for it)
+from torch import nn
 
 from benchmarks.record import machine, save
 from momentum_transformer.experiments.pictures import PICTURE_MODELS, PictureTask
 from momentum_transformer.experiments.runs import Request, load_run, load_task
 from momentum_transformer.generation.pixels import Stepper
 from momentum_transformer.layers.block import Block
+from momentum_transformer.layers.gates import Gate
+from momentum_transformer.layers.parts import WithParts
 from momentum_transformer.models.encoder import EncoderState
 from momentum_transformer.models.logistic_mixture import mixture_log_likelihood, sample_mixture
 from momentum_transformer.models.pixel_model import PixelModel, PixelModelState
@@ -34,18 +39,21 @@ from momentum_transformer.ops.state import CacheState, state_tensors
 from momentum_transformer.training.run_directory import RunDirectory, find_runs
 
 BATCHES = (1, 8, 64)
+MEMBERS = ("gated-delta", "momentum-delta")  # of the family, beside the paper's models
+BARE = ("linear", *MEMBERS)  # whose matrix multiplications are timed alone; the paper's models share those of linear
 PLACES = 5  # along the picture
 STEPS = 4  # timed in a row
 
 
 class Subject(NamedTuple):
-    """What is timed: one model, one way to draw, one batch."""
+    """What is timed: one model, one way to draw, one batch, so many threads."""
 
     name: str
     model: PixelModel
     method: str
     batch: int
     run: RunDirectory | None
+    threads: int
 
     def places(self) -> list[int]:
         last = self.model.length - STEPS - 1
@@ -118,20 +126,36 @@ def matrices(model: PixelModel, batch: int) -> Callable[[], None]:
     layers = []
     for block in blocks(model):
         attention, network = block.attention, block.feedforward
-        projections = [attention.query, attention.key, attention.value]
-        together = torch.cat([p.weight for p in projections]), torch.cat([p.bias for p in projections])
-        layers.append((*together, attention.out, network.enter, network.leave))
-    hidden = torch.randn(batch, layers[0][3].out_features)
+        projections, inner = in_projections(block)
+        weight = torch.cat([p.weight for p in projections])
+        bias = torch.cat([torch.zeros(p.out_features) if p.bias is None else p.bias for p in projections])
+        layers.append((weight, bias, inner, attention.out, network.enter, network.leave))
+    hidden = torch.randn(batch, blocks(model)[0].feedforward.enter.out_features)
 
     def multiply() -> None:
-        for weight, bias, out, enter, leave in layers:
+        for weight, bias, inner, out, enter, leave in layers:
             F.linear(x, weight, bias)
+            if inner is not None:
+                F.linear(x[:, : inner.in_features], inner.weight, inner.bias)
             F.linear(x, out.weight, out.bias)
             F.linear(x, enter.weight, enter.bias)
             F.linear(hidden, leave.weight, leave.bias)
         F.linear(x, model.mixture.weight, model.mixture.bias)
 
     return multiply
+
+
+def in_projections(block: Block) -> tuple[list[nn.Linear], nn.Linear | None]:
+    """What an attention layer multiplies x by, and the second matrix of a low-rank output gate."""
+    attention, mixer = block.attention, block.attention.mixer
+    found = [attention.query, attention.key, attention.value]
+    if not isinstance(mixer, WithParts):
+        return found, None
+    found += [module.project for module in mixer.mix.modules() if isinstance(module, Gate)]  # type: ignore[attr-defined]
+    gate = None if mixer.tail is None else mixer.tail.gate
+    if isinstance(gate, nn.Sequential):
+        return [*found, gate[0]], gate[1]  # type: ignore[list-item, return-value]
+    return [*found, gate] if isinstance(gate, nn.Linear) else found, None
 
 
 def peer(model: PixelModel, batch: int) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -215,6 +239,7 @@ def row(subject: Subject, best: dict[int, float]) -> dict[str, Any]:
         "model": subject.name,
         "method": subject.method,
         "batch": subject.batch,
+        "threads": subject.threads,
         "images_per_second": float(f"{subject.batch / (mean * subject.model.length):.4g}"),
         "milliseconds_per_byte": round(1000 * mean, 3),
         "bytes_per_image": 0 if subject.method == "matrices" else bytes_kept(subject),
@@ -223,22 +248,28 @@ def row(subject: Subject, best: dict[int, float]) -> dict[str, Any]:
     }
 
 
-def subjects(models: list[tuple[str, PixelModel, RunDirectory | None]], batches: list[int]) -> list[Subject]:
+def subjects(
+    models: list[tuple[str, PixelModel, RunDirectory | None]], batches: list[int], threads: list[int]
+) -> list[Subject]:
     found = []
     for name, model, run in models:
         softmax = isinstance(model.initial_state(1).encoder.layers[0], CacheState)
-        found += [Subject(name, model, "cache" if softmax else "recurrent", batch, run) for batch in batches]
+        methods = ["cache" if softmax else "recurrent"]
+        methods += ["matrices"] if name in BARE else []
+        methods += ["peer"] if name == "linear" and find_spec("fast_transformers") else []
+        found += [
+            Subject(name, model, x, batch, run, count) for count in threads for x in methods for batch in batches
+        ]
         if softmax:
-            found.append(Subject(name, model, "recompute", 1, run))
-        if name == "linear":
-            extra = ["matrices", *(["peer"] if find_spec("fast_transformers") else [])]
-            found += [Subject(name, model, method, batch, run) for method in extra for batch in batches]
+            found.append(Subject(name, model, "recompute", 1, run, max(threads)))
     return found
 
 
-def untrained(experiment: str, scale: str) -> list[tuple[str, PixelModel, RunDirectory | None]]:
+def untrained(
+    experiment: str, scale: str, names: Sequence[str] = (*PICTURE_MODELS, *MEMBERS)
+) -> list[tuple[str, PixelModel, RunDirectory | None]]:
     made: list[tuple[str, PixelModel, RunDirectory | None]] = []
-    for name in PICTURE_MODELS:
+    for name in names:
         task = PictureTask(experiment, Request(experiment, name, scale).config, 0)
         made.append((name, task.pixel_model.eval(), None))
     return made
@@ -260,6 +291,7 @@ def measure(found: list[Subject], rounds: int, say: Callable[[str], None]) -> li
     best: list[dict[int, float]] = [{} for _ in found]
     for number in range(rounds + 1):  # the first one warms up
         for subject, times in zip(found, best, strict=True):
+            torch.set_num_threads(subject.threads)
             for place in subject.places():
                 seconds = seconds_per_byte(subject, place)
                 if number:
@@ -274,26 +306,30 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, help="measure the trained runs below this folder, and note it in them")
     parser.add_argument("--experiment", default="mnist")
     parser.add_argument("--scale", default="paper")
+    parser.add_argument("--models", nargs="+", default=[*PICTURE_MODELS, *MEMBERS], help="of untrained models, which")
     parser.add_argument("--batches", type=int, nargs="+", default=list(BATCHES))
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, torch.get_num_threads()])
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    models = trained(arguments.runs) if arguments.runs else untrained(arguments.experiment, arguments.scale)
+    models = trained(arguments.runs) if arguments.runs else None
+    models = models or untrained(arguments.experiment, arguments.scale, arguments.models)
     with torch.inference_mode():
         for _, model, _ in models:
             check(model)
-    found = subjects(models, arguments.batches)
+    found = subjects(models, arguments.batches, sorted(set(arguments.threads)))
     rows = measure(found, arguments.rounds, print)
     for subject, line in zip(found, rows, strict=True):
         if subject.run is not None and subject.method not in ("matrices", "peer"):
             subject.run.append_metrics(line)
         print(
-            f"{line['model']:>20} {line['method']:>10} batch {line['batch']:>3}: {line['images_per_second']:8.4g} "
+            f"{line['model']:>20} {line['method']:>10} batch {line['batch']:>3}, {line['threads']} threads: "
+            f"{line['images_per_second']:8.4g} "
             f"images/s, {line['milliseconds_per_byte']:8.2f} ms a byte, {line['bytes_per_image']:>12,} bytes an image"
         )
     what = str(arguments.runs) if arguments.runs else f"{arguments.experiment} at scale {arguments.scale}, untrained"
     result = {
-        "command": "python -m benchmarks.generation",
+        "command": " ".join(["python -m benchmarks.generation", *sys.argv[1:]]),
         "machine": machine(),
         "what": f"{what}; {models[0][1].length} bytes a picture, float32",
         "meaning": f"best of {arguments.rounds} interleaved rounds of {STEPS} bytes; softmax from {PLACES} places",

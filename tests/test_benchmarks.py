@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks import blocks, profile, translation, versions
-from benchmarks.generation import measure, subjects, trained, untrained
+from benchmarks.generation import MEMBERS, measure, subjects, trained, untrained
 
 from momentum_transformer.experiments.pictures import PICTURE_MODELS
 from momentum_transformer.experiments.runs import Request, run_training
@@ -14,12 +14,13 @@ from momentum_transformer.experiments.translation_scales import TRANSLATION_MODE
 
 def test_generation_measures_every_model_and_softmax_both_ways() -> None:
     said: list[str] = []
-    rows = measure(subjects(untrained("digits", "tiny"), [1, 2]), 1, said.append)
+    rows = measure(subjects(untrained("digits", "tiny"), [1, 2], [1]), 1, said.append)
     ways = [(row["model"], row["method"], row["batch"]) for row in rows]
     assert ways[:3] == [("softmax", "cache", 1), ("softmax", "cache", 2), ("softmax", "recompute", 1)]
     drawn = [way for way in ways[3:] if way[1] == "recurrent"]
-    assert drawn == [(model, "recurrent", batch) for model in PICTURE_MODELS[1:] for batch in (1, 2)]
-    assert [way for way in ways if way[1] == "matrices"] == [("linear", "matrices", batch) for batch in (1, 2)]
+    assert drawn == [(model, "recurrent", batch) for model in (*PICTURE_MODELS[1:], *MEMBERS) for batch in (1, 2)]
+    bare = [way for way in ways if way[1] == "matrices"]
+    assert bare == [(model, "matrices", batch) for model in ("linear", *MEMBERS) for batch in (1, 2)]
     assert all(row["images_per_second"] > 0 for row in rows)
     kept = {row["model"]: row["bytes_per_image"] for row in rows if row["batch"] == 2 and row["method"] != "matrices"}
     layers, heads, width, n = 2, 2, 8, 16
@@ -38,7 +39,7 @@ def test_trained_runs_are_found_by_their_directory(tmp_path: Path) -> None:
     ((name, model, run),) = trained(tmp_path)
     assert (name, model.length) == ("linear", 16)
     assert run is not None
-    row, *_ = measure(subjects([(name, model, run)], [4]), 1, lambda _: None)
+    row, *_ = measure(subjects([(name, model, run)], [4], [1]), 1, lambda _: None)
     run.append_metrics(row)
     assert json.loads((tmp_path / "a" / "metrics.jsonl").read_text().splitlines()[-1])["kind"] == "throughput"
     assert run.finished()

@@ -291,9 +291,12 @@ def test_the_operators_keep_the_rules_of_pytorch(momentum: bool) -> None:
     masked = (*long, None, None, *coefficients, rows, count, True, True, 1e-6, False)
     torch.library.opcheck(torch.ops.momentum.causal.default, masked, test_utils=("test_schema", "test_faketensor"))
     m, s, z = (torch.randn(1, 2, 8, 8), torch.randn(1, 2, 8, 8), torch.rand(1, 2, 8))
-    one = [torch.randn(1, 2, 8) for _ in range(3)]
-    beta_and_gamma = (torch.tensor([0.3]).double(), torch.tensor([1.0]).double())
-    torch.library.opcheck(torch.ops.momentum.step.default, (*one, m, s, z, *beta_and_gamma, True, True, 1e-6))
+    one = [torch.randn(1, 2, 1, 8) for _ in range(3)]
+    constant, token = torch.tensor([0.3]).double(), torch.rand(1, 2, 1)
+    paper = (*one, None, m, s, z, None, constant, None, None, None, None, 1, True, 1e-6)
+    torch.library.opcheck(torch.ops.momentum.step.default, paper)
+    gated_delta = (*one, None, None, s, None, token, None, None, token, token, None, 2, False, 1e-6)
+    torch.library.opcheck(torch.ops.momentum.step.default, gated_delta)
 
 
 @needs_native
@@ -312,9 +315,44 @@ def test_the_operators_refuse_coefficients_they_would_read_beyond(
     coefficients = [None if x is None else torch.tensor(x, dtype=torch.float64) for x in (beta, gamma)]
     with pytest.raises(ValueError, match=message):
         torch.ops.momentum.causal(q, q, q, None, None, *coefficients, None, None, True, True, 1e-6, False)
-    state = (torch.zeros(1, 2, 8, 8), torch.zeros(1, 2, 8, 8), torch.zeros(1, 2, 8))
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"q": torch.randn(1, 2, 2, 8)}, r"q must be float32 or float64 \(b, h, 1, d\)"),
+        ({"q": torch.randn(1, 2, 1, 8).half()}, "q must be float32 or float64"),
+        ({"k": torch.randn(1, 2, 1, 7)}, "q, k, v do not fit"),
+        ({"v": torch.randn(1, 3, 1, 6)}, "q, k, v do not fit"),
+        ({"v": torch.randn(1, 2, 1, 6).double()}, r"must be torch\.float32 like q"),
+        ({"erase": torch.randn(1, 1, 1, 8)}, "erase must be"),
+        ({"m": torch.randn(1, 2, 8, 5)}, "m must be contiguous"),
+        ({"s": torch.randn(1, 2, 8, 5)}, "s must be contiguous"),
+        ({"s": torch.randn(1, 2, 8, 6).double()}, "s must be contiguous"),
+        ({"z": torch.randn(1, 2, 6)}, "z must be contiguous"),
+        ({"z": None}, "normalize needs z"),
+        ({"m": None}, "m and beta come together"),
+        ({"beta": None}, "m and beta come together"),
+        ({"beta": torch.rand(3).double()}, "one or one a head"),
+        ({"gamma": torch.rand(2).double()}, "one or one a head like the others"),
+        ({"gamma": torch.rand(1)}, "gamma must be float64"),
+        ({"alpha": torch.rand(1, 2, 1, 6)}, "alpha does not fit"),
+        ({"eta": torch.rand(1, 2, 1, 8)}, "eta does not fit"),
+        ({"delta": torch.rand(2, 2, 1)}, "delta does not fit"),
+        ({"lookahead": torch.rand(1, 2, 1).double()}, "lookahead does not fit"),
+        ({"features": 3}, r"features must be in 0 … 2, not 3"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "-".join(x),
+)
+def test_a_step_refuses_what_it_would_read_beyond(changes: dict[str, Any], message: str) -> None:
+    q, k, v = torch.randn(1, 2, 1, 8), torch.randn(1, 2, 1, 8), torch.randn(1, 2, 1, 6)
+    given: dict[str, Any] = {"q": q, "k": k, "v": v, "erase": None, "m": torch.zeros(1, 2, 8, 6)}
+    given |= {"s": torch.zeros(1, 2, 8, 6), "z": torch.zeros(1, 2, 8), "alpha": None, "beta": torch.rand(1).double()}
+    given |= {"gamma": None, "eta": None, "delta": None, "lookahead": None, "features": 0, "normalize": True}
+    torch.ops.momentum.step(**given, eps=1e-6)
     with pytest.raises(ValueError, match=message):
-        torch.ops.momentum.step(*(q[:, :, 0] for _ in range(3)), *state, *coefficients, True, True, 1e-6)
+        torch.ops.momentum.step(**(given | changes), eps=1e-6)
 
 
 class Seen(TorchDispatchMode):

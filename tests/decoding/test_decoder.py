@@ -19,7 +19,6 @@ from momentum_transformer.decoding.decoder import Decoder, can_decode
 from momentum_transformer.layers.block import Norm
 from momentum_transformer.layers.residual import Residual
 from momentum_transformer.layers.situation import Mixer
-from momentum_transformer.models.encoder import EncoderState
 
 needs_native = pytest.mark.skipif(status() is not None, reason=f"native kernels: {status()}")
 RULES: dict[str, Residual] = {
@@ -146,9 +145,6 @@ def test_states_and_inputs_that_do_not_fit_are_refused() -> None:
         Decoder(softmax, softmax.initial_state(3))
     with pytest.raises(ValueError, match="state must be a CacheState"):
         Decoder(softmax, state, max_new_tokens=1)
-    _, other = softmax(torch.randn(3, 2, 16), return_state=True)
-    with pytest.raises(ValueError, match="caches of state must be equally long, not 0 and 2"):
-        Decoder(softmax, EncoderState((softmax.initial_state(3).layers[0], other.layers[1])), max_new_tokens=1)
     full = Decoder(softmax, softmax.initial_state(3), max_new_tokens=1)
     full.step(torch.randn(3, 16))
     with pytest.raises(ValueError, match="no step is left"):

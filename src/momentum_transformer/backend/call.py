@@ -4,6 +4,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
+from ..ops.checks import wide_dtype
 from ..ops.coefficients import Coefficients
 from ..ops.feature_maps import FeatureMap, elu_plus_one, feature_width
 from ..ops.precision import full_precision
@@ -38,8 +39,7 @@ class Call(NamedTuple):
     @property
     def wide(self) -> torch.dtype:
         """What is computed with: float32, or wider where an input or the state is."""
-        dtype = torch.promote_types(self.q.dtype, torch.float32)
-        return dtype if self.state is None else torch.promote_types(dtype, self.state.s.dtype)
+        return torch.float64 if self.state is not None and self.state.s.dtype == torch.float64 else wide_dtype(self.q)
 
     @property
     def elu(self) -> bool:

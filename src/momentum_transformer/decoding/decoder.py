@@ -5,7 +5,6 @@ allocated once, states are updated in place, and a token is one call of the nati
 """
 
 import ctypes
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,19 +12,35 @@ from torch import Tensor, nn
 from ..backend.cpu.native_backend import status
 from ..layers.block import Block
 from ..models.encoder import Encoder, EncoderState
-from ..ops.state import CacheState
+from ..ops.state import state_tensors
+from . import recorder
+from .attention_recorder import Kept
+from .buffers import Buffers
 from .program import TokenProgram
-from .recorder import BlockRecorder, Buffers, can_record
+from .recorder import BlockRecorder
+
+
+def refusal(encoder: Encoder) -> str | None:
+    """Why `Decoder` does not serve this encoder; None where it does."""
+    weight = next(encoder.parameters())
+    if status() is not None:
+        return f"the native kernels are {status()}"
+    if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.float64):
+        return f"it decodes float32 and float64 on the CPU, not {weight.dtype} on {weight.device}"
+    if not encoder.causal:
+        return "without causal order there is no next token"
+    if any(module.training for module in encoder.modules()):
+        return "it is in training mode; call encoder.eval()"
+    for block in encoder.blocks:
+        reason = recorder.refusal(block) if isinstance(block, Block) else f"{type(block).__name__} is no Block"
+        if reason is not None:
+            return reason
+    return None
 
 
 def can_decode(encoder: Encoder) -> bool:
     """Whether `Decoder` serves this encoder; where not, `Encoder.step` does."""
-    weight = next(encoder.parameters())
-    if status() is not None or weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.float64):
-        return False
-    if not encoder.causal or any(module.training for module in encoder.modules()):
-        return False
-    return all(isinstance(block, Block) and can_record(block) for block in encoder.blocks)
+    return refusal(encoder) is None
 
 
 class Decoder:
@@ -46,24 +61,25 @@ class Decoder:
         max_new_tokens: int | None = None,
         head: nn.Linear | None = None,
     ) -> None:
-        if not can_decode(encoder):
-            raise ValueError("this encoder cannot be decoded in place; use encoder.step")
+        reason = refusal(encoder)
+        if reason is not None:
+            raise ValueError(f"this encoder cannot be decoded in place: {reason}; use encoder.step")
         blocks = [block for block in encoder.blocks if isinstance(block, Block)]
         if len(state.layers) != len(blocks):
             raise ValueError(f"state must have {len(blocks)} layers like this encoder, not {len(state.layers)}")
-        weight, batch = next(encoder.parameters()), state.layers[0][-1].shape[0]
+        weight, batch = next(encoder.parameters()), _batch(state)
         with torch.inference_mode():
             self._program = TokenProgram()
-            self._length = ctypes.c_int64(-1)  # tokens in the KV caches; -1: no layer has one
+            self._steps = ctypes.c_int64(0)  # taken so far
             self._remaining = max_new_tokens  # steps that may still follow
             self.x = self.y = weight.new_empty(batch, encoder.width)
-            buffers = Buffers.of(self.x, blocks[0].feedforward.enter.out_features)
-            self._layers: list[Any] = []
+            buffers = Buffers(self.x, blocks[0].feedforward.enter.out_features)
+            self._layers: list[Kept] = []
             for layer, (block, layer_state) in enumerate(zip(blocks, state.layers, strict=True)):
-                recorder = BlockRecorder(
-                    block, self._program, buffers, layer=layer, length=self._length, capacity=max_new_tokens
+                recorded = BlockRecorder(
+                    block, self._program, buffers, layer=layer, steps=self._steps, capacity=max_new_tokens
                 )
-                self._layers.append(recorder.record(layer_state))
+                self._layers.append(recorded.record(layer_state))
             if isinstance(encoder.final_norm, nn.LayerNorm):
                 self._program.residual_norm(self.x, None, self.x, norm=encoder.final_norm)
             if head is not None:
@@ -73,16 +89,8 @@ class Decoder:
 
     @property
     def state(self) -> EncoderState:
-        """A view of the state, which the next step updates in place."""
-        n = self._length.value
-        return EncoderState(
-            tuple(
-                CacheState(layer.k.narrow(2, 0, n), layer.v.narrow(2, 0, n), layer.mask.narrow(1, 0, n))
-                if isinstance(layer, CacheState)
-                else layer
-                for layer in self._layers
-            )
-        )
+        """The state after the last step. What can be a view is one, and the next step updates it in place."""
+        return EncoderState(tuple(layer() for layer in self._layers))
 
     @torch.inference_mode()
     def step(self, x: Tensor) -> Tensor:
@@ -97,6 +105,9 @@ class Decoder:
             self._remaining -= 1
         self.x.copy_(x)
         self._program()
-        if self._length.value >= 0:
-            self._length.value += 1
+        self._steps.value += 1
         return self.y.clone()
+
+
+def _batch(state: EncoderState) -> int:
+    return next(iter(state_tensors(state).values())).shape[0]

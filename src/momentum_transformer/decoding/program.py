@@ -6,7 +6,8 @@ allocates nothing, and has no gradients.
 
 import ctypes
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (the field's name for it)
@@ -14,8 +15,12 @@ import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from ..backend.cpu.library import (
     TASKS,
     CachedAttention,
+    Convolution,
+    Gate,
+    Gates,
     Linear,
     Missing,
+    NormAndGate,
     Program,
     ResidualNorm,
     Task,
@@ -30,12 +35,29 @@ from ..ops.shapes import Tensor
 from ..ops.state import CacheState
 
 ACTIVATIONS = (None, "relu", "gelu")  # in the order of native/program.h
+GATES = ("strength", "step size", "decay")  # likewise
 PANEL = 32  # columns of a panel of weights, PANEL_COLUMNS in native/linear.h
 MULTIPLY_ADDS_PER_THREAD = 2**16  # fewer do not pay for starting a thread
 
 
+class GateTask(NamedTuple):
+    """One coefficient that x decides: `most` · sigmoid(x), softplus(x) or exp(-rate · softplus(x + offset))."""
+
+    kind: str
+    logits: Tensor  # (b, h)
+    out: Tensor  # (b, h, 1)
+    most: float = 1.0
+    rate: Tensor | None = None  # (h,)
+    offset: Tensor | None = None  # (h,)
+    complement: int = -1  # the number of the gate whose value is subtracted from 1 and multiplied by; -1: none
+
+
 class TokenProgram:
-    """A list of tasks; a call runs them all, in the order in which they were added."""
+    """A list of tasks; a call runs them all, in the order in which they were added.
+
+    Tasks that go head by head are collected, and `run_heads` adds them as one chain: a head goes through all of them
+    before the next one, and nobody waits in between.
+    """
 
     def __init__(self) -> None:
         found = native()
@@ -43,6 +65,7 @@ class TokenProgram:
             raise ValueError(f"decoding in place needs the native kernels, which are {found.reason}")
         self._native = found
         self._tasks: list[Task] = []
+        self._heads: list[ctypes.Structure] = []  # tasks of heads that are not in the program yet
         self._references: list[Any] = []  # keeps alive what the library has only pointers to
         self._multiply_adds = 0
         self._call: Any = None
@@ -66,36 +89,84 @@ class TokenProgram:
     ) -> None:
         """out = activation(x weightᵀ + bias): x (b, in_features), weight (out_features, in_features)."""
         out_features, in_features = weight.shape
+        if x.shape[1] != in_features or x.stride(1) != 1 or out.shape != (x.shape[0], out_features):
+            raise ValueError(f"x {tuple(x.shape)}, weight {tuple(weight.shape)} and out {tuple(out.shape)} do not fit")
         padding = -out_features % PANEL
         panels = F.pad(weight, (0, 0, 0, padding)).unflatten(0, (-1, PANEL)).transpose(1, 2).contiguous()
         bias = weight.new_zeros(out_features + padding) if bias is None else F.pad(bias, (0, padding))
-        params = Linear(rows=x.shape[0], in_features=in_features, out_features=out_features)
+        params = Linear(rows=x.shape[0], in_features=in_features, out_features=out_features, stride=x.stride(0))
         params.activation = ACTIVATIONS.index(activation)
         params.x, params.weights, params.bias, params.out = map(pointer, (x, panels, bias, out))
         self._multiply_adds += x.shape[0] * weight.numel()
         self._add(params, x, panels, bias, out)
 
+    def run_heads(self) -> None:
+        """Add the tasks of heads that were collected, as one chain."""
+        for i, params in enumerate(self._heads):
+            self._tasks.append(Task(TASKS.index(type(params)), i > 0, ctypes.addressof(params)))
+        self._heads = []
+
+    def convolution(self, x: Tensor, weights: Tensor, past: Tensor, *, silu: bool) -> None:
+        """A short convolution of x (b, 3, h, d) in place: weights (h, 3, taps, d), past (b, h, 3, taps - 1, d)."""
+        b, _, h, d = x.shape
+        taps = weights.shape[2]
+        if weights.shape != (h, 3, taps, d) or past.shape != (b, h, 3, taps - 1, d) or not past.is_contiguous():
+            raise ValueError(
+                f"weights {tuple(weights.shape)} and past {tuple(past.shape)} do not fit {tuple(x.shape)}"
+            )
+        params = Convolution(b=b, h=h, d=d, taps=taps, silu=silu, stride=x.stride(0))
+        weights = weights.contiguous()
+        params.x, params.weights, params.past = map(pointer, (x, weights, past))
+        self._add_heads(params, x, weights, past)
+
+    def gates(self, tasks: Sequence[GateTask]) -> None:
+        """Coefficients from their logits; a gate sees the values of those before it."""
+        (b, h), stride = tasks[0].logits.shape, tasks[0].logits.stride(0)
+        params = Gates(b=b, h=h, count=len(tasks), stride=stride)
+        for i, task in enumerate(tasks):
+            of_heads = [None if x is None else x.to(task.out.dtype).contiguous() for x in (task.rate, task.offset)]
+            gate = Gate(kind=GATES.index(task.kind), complement=task.complement, most=task.most)
+            gate.logits, gate.out, gate.rate, gate.offset = map(pointer, (task.logits, task.out, *of_heads))
+            params.gates[i] = gate
+            self._references += [task, of_heads]
+        self._add_heads(params)
+
     def attention_step(
-        self, c: Coefficients, q: Tensor, k: Tensor, v: Tensor, y: Tensor, state: Any, *, elu: bool, normalize: bool
+        self,
+        c: Coefficients,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        y: Tensor,
+        state: tuple[Tensor | None, Tensor, Tensor | None],
+        *,
+        features: int,
+        normalize: bool,
+        scale: float = 1.0,
     ) -> None:
-        """Linear or momentum attention (eq. 8, 12): q, k (b, h, d), v, y (b, h, e); updates `state` in place."""
-        beta, gamma = c.beta, c.gamma
-        parts = (getattr(state, "m", None), state.s, state.z)
-        params = step_problem(
-            q, k, v, y, before=parts, after=parts, beta=beta, gamma=gamma, elu=elu, normalize=normalize, eps=1e-6
-        )
-        self._add(params, q, k, v, y, beta, gamma, parts)
+        """A member of the family: q, k (b, h, 1, d), v, y (b, h, 1, e); updates `state`, m, s and z, in place."""
+        options = {"features": features, "normalize": normalize, "eps": 1e-6, "scale": scale}
+        params = step_problem(q, k, v, y, erase=None, before=state, after=state, c=c, **options)  # type: ignore[arg-type]
+        self._add_heads(params, q, k, v, y, c, state)
+
+    def norm_and_gate(self, y: Tensor, norm: torch.nn.RMSNorm | None, logits: Tensor | None) -> None:
+        """y (b, h, 1, e) becomes RMSNorm(y) · sigmoid(logits), logits (b, h · e), in place."""
+        b, h, _, e = y.shape
+        params = NormAndGate(b=b, h=h, e=e, stride=0 if logits is None else logits.stride(0))
+        weight, params.eps = (None, 0.0) if norm is None else (norm.weight, norm.eps)
+        params.weight, params.logits, params.y = map(pointer, (weight, logits, y))
+        self._add_heads(params, y, weight, logits)
 
     def cached_attention(
-        self, q: Tensor, k: Tensor, v: Tensor, y: Tensor, cache: CacheState, length: "ctypes.c_int64"
+        self, q: Tensor, k: Tensor, v: Tensor, y: Tensor, cache: CacheState, *, given: int, steps: "ctypes.c_int64"
     ) -> None:
-        """Softmax attention (eq. 3) with a KV cache: appends k and v at position `length`, then attends to all."""
-        (b, h, d), e = q.shape, v.shape[-1]
-        params = CachedAttention(b=b, h=h, d=d, e=e, capacity=cache.k.shape[2], scale=1 / math.sqrt(d))
+        """Softmax attention (eq. 3) over a ring of keys and values that held `given` tokens before the first step."""
+        (b, h, _, d), e = q.shape, v.shape[-1]
+        params = CachedAttention(b=b, h=h, d=d, e=e, capacity=cache.k.shape[2], given=given, scale=1 / math.sqrt(d))
         params.q, params.k, params.v, params.y = map(TensorView.of, (q, k, v, y))
         params.key_cache, params.value_cache, params.mask = map(pointer, cache)
-        params.length = ctypes.addressof(length)
-        self._add(params, q, k, v, y, cache, length)
+        params.steps = ctypes.addressof(steps)
+        self._add_heads(params, q, k, v, y, cache, steps)
 
     def residual_norm(
         self,
@@ -131,4 +202,8 @@ class TokenProgram:
 
     def _add(self, params: ctypes.Structure, *references: Any) -> None:
         self._references += [params, *references]
-        self._tasks.append(Task(TASKS.index(type(params)), ctypes.addressof(params)))
+        self._tasks.append(Task(TASKS.index(type(params)), False, ctypes.addressof(params)))
+
+    def _add_heads(self, params: ctypes.Structure, *references: Any) -> None:
+        self._references += [params, *references]
+        self._heads.append(params)

@@ -167,8 +167,7 @@ class Recurrence(nn.Module):
         self.feature_map, self.normalize = feature_map, normalize
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, at: Situation) -> tuple[Tensor, Any]:
-        coefficients = self.coefficients(at)
-        scale = 1.0 if self.normalize else q.shape[-1] ** -0.5
+        coefficients, scale = self.coefficients(at), self.scale(q.shape[-1])
         if not at.causal:
             return scale * self._both_ways(q, k, v, coefficients, at), None
         found = recurrent_attention(
@@ -186,15 +185,26 @@ class Recurrence(nn.Module):
         y, state = found if at.return_state else (found, None)
         return scale * y, state
 
+    def scale(self, width: int) -> float:
+        """Of the output, for heads of this width: without a denominator it would grow with them."""
+        return 1.0 if self.normalize else width**-0.5
+
     def coefficients(self, at: Situation) -> dict[str, Any]:
         """By name, for `recurrent_attention`."""
-        x = tokens_of(at)
-        gates = {name: getattr(self, name) for name in ("alpha", "beta", "gamma", "eta")}
-        gates = {name: gate for name, gate in gates.items() if gate is not None}
-        made: dict[str, Any] = dict(zip(gates, open_gates(list(gates.values()), x), strict=True))
+        x, gates = tokens_of(at), self.gates()
+        return self.combined(dict(zip(gates, open_gates(list(gates.values()), x), strict=True)), x.device)
+
+    def gates(self) -> dict[str, Any]:
+        """What x decides, by the name of the coefficient."""
+        named = {"alpha": self.alpha, "beta": self.beta, "gamma": self.gamma, "eta": self.eta}
+        return {name: gate for name, gate in named.items() if gate is not None}
+
+    def combined(self, opened: dict[str, Any], device: torch.device) -> dict[str, Any]:
+        """All coefficients, from those that x has decided."""
+        made = dict(opened)
         if self.constant_alpha is not None:
-            wide = torch.float32 if x.device.type == "mps" else torch.float64
-            made["alpha"] = torch.tensor(self.constant_alpha, dtype=wide, device=x.device)
+            wide = torch.float32 if device.type == "mps" else torch.float64
+            made["alpha"] = torch.tensor(self.constant_alpha, dtype=wide, device=device)
         if self.averages:
             made["eta"] = (1 - made["beta"]) * made["eta"]
         if self.erases:  # what a key recalls from a state that has decayed

@@ -172,6 +172,8 @@ class LearnedMomentum(nn.Module):
         self.gamma_log = nn.Parameter(torch.full((heads,), math.log(start.gamma)))
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, at: Situation) -> tuple[Tensor, Any]:
-        # float64, where the largest sigmoid that float32 can tell from 1 is still below 1
-        beta, gamma = self.beta_logit.double().sigmoid().clamp(max=1 - 1e-9), self.gamma_log.double().exp()
-        return self.start.mix(q, k, v, at, beta, gamma)
+        return self.start.mix(q, k, v, at, *self.coefficients())
+
+    def coefficients(self) -> tuple[Tensor, Tensor]:
+        """β and γ (h,), in float64, where the largest sigmoid that float32 can tell from 1 is still below 1."""
+        return self.beta_logit.double().sigmoid().clamp(max=1 - 1e-9), self.gamma_log.double().exp()

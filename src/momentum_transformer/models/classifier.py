@@ -44,8 +44,9 @@ class SequenceEncoder(nn.Module):
         y: Tensor = self.encoder(x, key_mask=mask)
         if mask is None:
             return y.mean(1)
+        y = torch.where(mask[..., None], y, 0)
         divisor = mask.sum(1).clamp(min=1)[:, None] if self.pool == "tokens" else n
-        return (mask.to(y.dtype)[:, None] @ y)[:, 0] / divisor
+        return y.sum(1) / divisor
 
 
 def head(features: int, hidden: int, classes: int) -> nn.Sequential:

@@ -30,7 +30,7 @@ def check_qkv(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, grouped: bool = 
             raise ValueError(f"{name} must be on the device of q, {q.device}, not {tensor.device}")
     b, h, n, d = q.shape
     m, e = k.shape[2], v.shape[3]
-    if grouped:
+    if grouped and not h == k.shape[1] == v.shape[1]:
         h = k.shape[1]
         for name, tensor, shared in (("q", q, (h, v.shape[1])), ("k", k, (h,))):
             heads = tensor.shape[1]
@@ -81,7 +81,7 @@ def checked_state(state: Any, kind: type[Any], shapes: dict[str, tuple[int, ...]
     """`state`, a `kind` with parts of these shapes (None: no such part), float32 or wider, on the device of q."""
     if type(state) is not kind:
         raise ValueError(f"state must be a {kind.__name__}, not {type(state).__name__}")
-    wide = torch.promote_types(q.dtype, torch.float32)
+    wide = wide_dtype(q)
     for name, tensor in zip(kind._fields, state, strict=True):
         shape = shapes[name]
         if shape is None and tensor is not None:
@@ -98,9 +98,15 @@ def checked_state(state: Any, kind: type[Any], shapes: dict[str, tuple[int, ...]
             raise ValueError(
                 f"state.{name} must have shape {shape} for this batch, heads and width, not {tuple(tensor.shape)}"
             )
-        wide = torch.promote_types(wide, tensor.dtype)
-    m, z = getattr(state, "m", None), state.z
-    return RecurrentState(state.s.to(wide), None if m is None else m.to(wide), None if z is None else z.to(wide))
+        if tensor.dtype != wide:
+            wide = torch.float64
+    parts = (state.s, getattr(state, "m", None), state.z)
+    return RecurrentState._make([x if x is None or x.dtype == wide else x.to(wide) for x in parts])
+
+
+def wide_dtype(x: Tensor) -> torch.dtype:
+    """What is computed with for x: float32, or x's own dtype where that is wider."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 def check_options(chunk_size: object, eps: object) -> None:
@@ -169,6 +175,8 @@ FINITE = Interval("finite", -math.inf, math.inf)
 
 def check_number(name: str, value: object, allowed: Interval) -> None:
     """`value` is a plain number of the interval."""
+    if type(value) is float and allowed.holds(value):
+        return  # as nearly always; the next line takes longer
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ValueError(f"{name} must be a number, not {type(value).__name__}")
     if not allowed.holds(float(value)):
@@ -178,7 +186,10 @@ def check_number(name: str, value: object, allowed: Interval) -> None:
 def check_range(name: str, value: Tensor, allowed: Interval) -> None:
     """The same for each value of a tensor on the CPU."""
     # a look at the values would break a compiled graph, and make the program wait for a GPU
-    if value.device.type != "cpu" or not eager(value):
+    if value.device.type != "cpu" or not eager(value) or not value.numel():
+        return
+    low, high = torch.aminmax(value.detach() if value.requires_grad else value)
+    if allowed.holds(float(low)) and allowed.holds(float(high)):
         return
     outside = allowed.excludes(value.detach())
     if bool(outside.any()):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from .checks import FINITE, MOMENTUM, SHARE, STEP_SIZE, Interval, check_coefficient, check_number
+from .checks import FINITE, MOMENTUM, SHARE, STEP_SIZE, Interval, check_coefficient, check_number, wide_dtype
 from .memo import memo
 from .shapes import Tensor
 
@@ -141,15 +141,20 @@ def _exact(q: Tensor) -> torch.dtype:
 
 def _coefficient(name: str, value: float | Tensor, q: Tensor, choice: Choice, width: int) -> Tensor | None:
     if not isinstance(value, Tensor):
+        if type(value) is float and value == choice.neutral:
+            return None
         check_number(name, value, choice.allowed)
         if float(value) == choice.neutral:
             return None
         return torch.tensor([float(value)], dtype=_exact(q), device=q.device)
     b, h, n, _ = q.shape
-    shapes: list[tuple[int, ...]] = [(h,)]
+    shapes: tuple[tuple[int, ...], ...] = ((h,),)
     if choice.per_token is not None:
-        shapes += [(b, h, n), (b, h, n, width)] if name == "alpha" else [(b, h, n)]
+        shapes = ((h,), (b, h, n), (b, h, n, width)) if name == "alpha" else ((h,), (b, h, n))
     one_a_token = value.ndim > 1 and choice.per_token is not None
     allowed = choice.per_token if one_a_token and choice.per_token is not None else choice.allowed
     check_coefficient(name, value, shapes, q.device, allowed)
-    return value.to(torch.promote_types(q.dtype, torch.float32)) if one_a_token else value.reshape(-1).to(_exact(q))
+    if not one_a_token:
+        return value.reshape(-1).to(_exact(q))
+    wide = wide_dtype(q)
+    return value if value.dtype == wide else value.to(wide)

@@ -53,6 +53,6 @@ def l2_normalized(x: Tensor) -> Tensor:
 
 def feature_width(k: Tensor, feature_map: FeatureMap | None) -> int:
     """How many features the map makes of a key (..., n, d)."""
-    if feature_map is None or feature_map is elu_plus_one:
+    if feature_map is None or feature_map is elu_plus_one or feature_map is l2_normalized:
         return k.shape[-1]
     return feature_map(k[..., :0, :]).shape[-1]

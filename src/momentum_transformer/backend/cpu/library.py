@@ -78,10 +78,12 @@ class Step(ctypes.Structure):
     """native/problem.h, field by field."""
 
     _fields_ = (
-        *_integers("b h d e planes coefficient_heads elu normalize threads"),
+        *_integers("b h d e coefficient_heads channels features normalize threads check"),
         ("eps", ctypes.c_double),
-        *_views("q k v y"),
-        *_pointers("beta gamma m s z m_after s_after z_after"),
+        ("scale", ctypes.c_double),
+        *_views("q k v y erase"),
+        ("coefficients", Coefficient * 6),
+        *_pointers("m s z m_after s_after z_after"),
     )
 
 
@@ -98,24 +100,48 @@ class ResidualNorm(ctypes.Structure):
 class Linear(ctypes.Structure):
     """native/program.h, field by field."""
 
-    _fields_ = (*_integers("rows in_features out_features activation"), *_pointers("x weights bias out"))
+    _fields_ = (*_integers("rows in_features out_features stride activation"), *_pointers("x weights bias out"))
+
+
+class Gate(ctypes.Structure):
+    """native/program.h, field by field."""
+
+    _fields_ = (*_integers("kind complement"), ("most", ctypes.c_double), *_pointers("logits rate offset out"))
+
+
+class Gates(ctypes.Structure):
+    """native/program.h, field by field."""
+
+    _fields_ = (*_integers("b h count stride"), ("gates", Gate * 4))
+
+
+class Convolution(ctypes.Structure):
+    """native/program.h, field by field."""
+
+    _fields_ = (*_integers("b h d taps silu stride"), *_pointers("x weights past"))
+
+
+class NormAndGate(ctypes.Structure):
+    """native/program.h, field by field."""
+
+    _fields_ = (*_integers("b h e stride"), ("eps", ctypes.c_double), *_pointers("weight logits y"))
 
 
 class CachedAttention(ctypes.Structure):
     """native/program.h, field by field."""
 
     _fields_ = (
-        *_integers("b h d e capacity"),
+        *_integers("b h d e capacity given"),
         ("scale", ctypes.c_double),
         *_views("q k v y"),
-        *_pointers("key_cache value_cache mask length"),
+        *_pointers("key_cache value_cache mask steps"),
     )
 
 
 class Task(ctypes.Structure):
     """native/program.h, field by field."""
 
-    _fields_ = (*_integers("kind"), *_pointers("params"))
+    _fields_ = (*_integers("kind chained"), *_pointers("params"))
 
 
 class Program(ctypes.Structure):
@@ -151,10 +177,11 @@ class RowNorm(ctypes.Structure):
 
 # as dispatch.cpp lists their sizes
 STRUCTURES = (
-    *(Problem, FamilyProblem, Step, ResidualNorm, Linear, CachedAttention, Task, Program),
-    *(LineConvolution, RowNorm),
+    *(Problem, FamilyProblem, Step, ResidualNorm, Linear, Gates, Convolution, NormAndGate),
+    *(CachedAttention, Task, Program, LineConvolution, RowNorm),
 )
-TASKS = (Linear, Step, CachedAttention, ResidualNorm)  # the kinds of Task, as native/program.h numbers them
+# the kinds of Task, as native/program.h numbers them
+TASKS = (Linear, Step, CachedAttention, ResidualNorm, Convolution, Gates, NormAndGate)
 
 
 class Functions(NamedTuple):

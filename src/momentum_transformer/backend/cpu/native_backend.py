@@ -1,10 +1,10 @@
 """The native backend of the causal members: which calls it serves, and how it calls the kernels."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
+from ...ops.coefficients import Coefficients
 from ...ops.shapes import Tensor
 from ...ops.state import RecurrentState
 from ...ops.tracing import asked_while_tracing, eager, transformed
@@ -53,6 +53,8 @@ class Native:
         return refused_by_all(call)
 
     def run(self, call: Call) -> tuple[Tensor, RecurrentState | None]:
+        if _is_one_token(call):
+            return _one_token(call)
         dtype = call.q.dtype
         x = call
         if not (call.elu or call.feature_map is None):
@@ -62,9 +64,6 @@ class Native:
         if unknown_to_the_paper(call):
             y, after = _member(x)
             return y.to(dtype), after
-        if x.q.shape[2] == 1 and x.key_mask is None and x.return_state and not x.needs_gradients():
-            y, one_after = _one_token(x)
-            return y.to(dtype), one_after if call.keeps_z else one_after._replace(z=None)
         y, all_after = _all_tokens(x)
         if all_after is None or call.keeps_z:
             return y.to(dtype), all_after
@@ -128,11 +127,26 @@ def _beta_and_gamma(x: Call) -> tuple[Tensor | None, Tensor | None]:
     return beta.contiguous(), (torch.ones_like(beta) if gamma is None else gamma).contiguous()
 
 
-def _one_token(x: Call) -> tuple[Tensor, RecurrentState]:
+def _is_one_token(x: Call) -> bool:
+    """Whether the step kernel serves this call."""
+    if x.q.shape[2] != 1 or not x.return_state or x.key_mask is not None or x.reset is not None:
+        return False
+    return not x.needs_gradients()
+
+
+def _one_token(call: Call) -> tuple[Tensor, RecurrentState]:
+    known = call.feature_map in step_operator.FEATURES
+    x = call if known else call.features()
     wide = x.wide
-    q, k, v = x.q[:, :, 0].to(wide), x.k[:, :, 0].to(wide), x.v[:, :, 0].to(wide)
-    s, m, z = x.before(x.k, v[:, :, None])
-    z = s.new_zeros(k.shape) if z is None else z
-    call: Any = step_operator.step if eager(q, k, v, m, s, z) else torch.ops.momentum.step
-    y, m_after, s_after, z_after = call(q, k, v, m, s, z, *_beta_and_gamma(x), x.elu, x.normalize, x.eps)
-    return y[:, :, None], RecurrentState(s_after, None if m is None else m_after, z_after)
+    q, k, v = [a if a.dtype == wide else a.to(wide) for a in (x.q, x.k, x.v)]
+    erase = None if x.erase is None else x.erase.to(wide)
+    s, m, z = x.before(k, v)
+    c = Coefficients._make([a if a is None or a.ndim == 1 or a.dtype == wide else a.to(wide) for a in x.c])
+    options = (step_operator.FEATURES.index(x.feature_map), x.normalize, x.eps)
+    if eager(q, k, v, erase, m, s, z, *c):
+        y, after = step_operator.one_token(q, k, v, erase, (m, s, z), c, *options)
+    else:
+        y, *after = torch.ops.momentum.step(q, k, v, erase, m, s, z, *c, *options)
+    m_after, s_after, z_after = after
+    y = y if y.dtype == call.q.dtype else y.to(call.q.dtype)
+    return y, RecurrentState(s_after, None if m is None else m_after, None if z is None else z_after)

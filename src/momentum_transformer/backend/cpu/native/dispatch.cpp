@@ -24,8 +24,9 @@ extern "C" int momentum_variants() {
 // The sizes of the structures in the order of STRUCTURES in library.py, then a checksum of the sources (build.py).
 // Before Python calls anything, it compares both with its own.
 extern "C" int64_t momentum_sizes(int which) {
-    const int64_t sizes[] = {sizeof(Problem), sizeof(FamilyProblem),   sizeof(Step), sizeof(ResidualNorm),
-                             sizeof(Linear),  sizeof(CachedAttention), sizeof(Task), sizeof(Program),
-                             sizeof(LineConvolution), sizeof(RowNorm), int64_t(DIGEST)};
+    const int64_t sizes[] = {
+        sizeof(Problem), sizeof(FamilyProblem), sizeof(Step), sizeof(ResidualNorm), sizeof(Linear),
+        sizeof(Gates), sizeof(Convolution), sizeof(NormAndGate), sizeof(CachedAttention), sizeof(Task),
+        sizeof(Program), sizeof(LineConvolution), sizeof(RowNorm), int64_t(DIGEST)};
     return sizes[which];
 }

@@ -188,7 +188,8 @@ extern "C" int ENTRY(convolution_backward)(const LineConvolution* p) { return !c
 extern "C" int ENTRY(row_norm)(const RowNorm* p) { return !row_norm<REAL>(*p, false); }
 extern "C" int ENTRY(row_norm_backward)(const RowNorm* p) { return !row_norm<REAL>(*p, true); }
 extern "C" int ENTRY(decode)(const Program* p) { return !decode<REAL>(*p); }
-extern "C" int ENTRY(step)(const Step* p) {
+extern "C" int ENTRY(step)(const Step* p) {  // 2: a coefficient is out of range
+    if (p->check && !coefficients_in_range<REAL>(*p)) return 2;
     std::atomic<int64_t> next{0};
     std::atomic<bool> failed{false};
     int64_t all = p->b * p->h, grain = 8;  // heads: one takes about a microsecond

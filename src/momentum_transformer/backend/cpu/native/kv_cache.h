@@ -1,21 +1,23 @@
-// One token of softmax attention (eq. 3) with a KV cache that is allocated for the whole sequence.
+// One token of softmax attention (eq. 3) with a KV cache: a ring, allocated for the whole sequence or for a window.
 #pragma once
 #include "residual_norm.h"
 
 namespace {
 
-// One head: appends k and v to the cache, then y = softmax(scale · q Kᵀ) V. `weights` is scratch for a number per
+// One head: puts k and v into the cache, then y = softmax(scale · q Kᵀ) V. `weights` is scratch for a number per
 // token.
 template <class T> void cached_attention(const CachedAttention& p, int64_t bh, T* weights) {
     constexpr int W = width<T>;
-    int64_t b = bh / p.h, h = bh % p.h, d = p.d, e = p.e, n = *p.length + 1;
+    int64_t b = bh / p.h, h = bh % p.h, d = p.d, e = p.e, steps = *p.steps;
+    int64_t now = (p.given + steps) % p.capacity, n = min(p.given + steps + 1, p.capacity);
     auto row = [&](const TensorView& x) { return static_cast<T*>(x.data) + b * x.b + h * x.h; };
     const T* q = row(p.q);
     T* keys = static_cast<T*>(p.key_cache) + bh * p.capacity * d;
     T* values = static_cast<T*>(p.value_cache) + bh * p.capacity * e;
-    std::memcpy(keys + (n - 1) * d, row(p.k), d * sizeof(T));
-    std::memcpy(values + (n - 1) * e, row(p.v), e * sizeof(T));
+    std::memcpy(keys + now * d, row(p.k), d * sizeof(T));
+    std::memcpy(values + now * e, row(p.v), e * sizeof(T));
     const uint8_t* mask = p.mask + b * p.capacity;
+    auto exists = [&](int64_t i) { return mask[i] || (i <= now ? now - i : now - i + p.capacity) <= steps; };
 
     T largest = -INFINITY;
     for (int64_t i = 0; i < n; i++) {
@@ -23,7 +25,7 @@ template <class T> void cached_attention(const CachedAttention& p, int64_t bh, T
         const T* key = keys + i * d;
         for_each_vector<T>(
             d, [&](int64_t j, int64_t count) { product += load_tail(q + j, count) * load_tail(key + j, count); });
-        weights[i] = mask[i] ? horizontal_sum<T>(product) * T(p.scale) : -INFINITY;
+        weights[i] = exists(i) ? horizontal_sum<T>(product) * T(p.scale) : -INFINITY;
         largest = weights[i] < largest ? largest : weights[i];
     }
     Vec<T> total{};

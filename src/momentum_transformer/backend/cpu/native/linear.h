@@ -28,8 +28,8 @@ template <class T> struct Panel {
     // is in the cache, and later rows prefetch the next panel, a quarter each.
     template <int R> FORCE_INLINE void tile(int64_t row, int64_t column) const {
         constexpr int W = width<T>, N = 2, LINE = 64 / sizeof(T);
-        int64_t in_features = p.in_features, i = 0;
-        const T *x = static_cast<const T*>(p.x) + row * in_features, *w = weights + column;
+        int64_t in_features = p.in_features, stride = p.stride, i = 0;
+        const T *x = static_cast<const T*>(p.x) + row * p.stride, *w = weights + column;
         const T* prefetch = row ? next + (row / R - 1) * (in_features / 4) * PANEL_COLUMNS
                                 : weights + PREFETCH_ROWS * PANEL_COLUMNS;
         int64_t prefetch_rows = row ? 1 : 4;  // for every four rows of weights that are multiplied
@@ -44,7 +44,7 @@ template <class T> struct Panel {
 #pragma GCC unroll 8
             for (int r = 0; r < R; r++)
 #pragma GCC unroll 2
-                for (int j = 0; j < N; j++) sum[r][j] += x[r * in_features + i] * factor[j];
+                for (int j = 0; j < N; j++) sum[r][j] += x[r * stride + i] * factor[j];
         };
         for (; i + 4 <= in_features; i += 4) {
             for (int64_t j = 0; j < prefetch_rows * PANEL_COLUMNS; j += LINE) __builtin_prefetch(prefetch + j);

@@ -77,12 +77,23 @@ struct FamilyProblem : Problem {  // one call of a member of the family; β and 
     CoefficientGradient d_family[COEFFICIENTS];
 };
 
-struct Step {  // one token of causal attention: q, k (b, h, d), v, y (b, h, e); m, s (b, h, d, e), z (b, h, d)
-    int64_t b, h, d, e, planes, coefficient_heads, elu, normalize, threads;
-    double eps;
+// In the order of FEATURES in step_operator.py.
+enum Features : int64_t { FEATURES_GIVEN, FEATURES_ELU, FEATURES_L2 };
+
+struct Heads {  // what goes head by head
+    int64_t b, h;
+};
+
+struct Step : Heads {  // one token of any member: q, k (b, h, d), v, y (b, h, e); m, s (b, h, d, e), z (b, h, d)
+    int64_t d, e;
+    int64_t coefficient_heads;  // how many numbers coefficients have that are the same at all tokens: 1, or h
+    int64_t channels;           // whether alpha has one number for each channel
+    int64_t features, normalize, threads;
+    int64_t check;              // whether to look first if the coefficients of tokens are in range
+    double eps, scale;          // scale: what y is multiplied by
     TensorView q, k, v, y;
-    const double* beta;   // (coefficient_heads,)
-    const double* gamma;
-    const void *m, *s, *z;
+    TensorView erase;           // p (b, h, d), or no data: the features of k
+    Coefficient coefficients[COEFFICIENTS];  // `tokens` are (b, h), or for each channel of alpha (b, h, d)
+    const void *m, *s, *z;              // m: null without momentum; z: null where nobody keeps it
     void *m_after, *s_after, *z_after;  // may be m, s, z themselves: an update in place
 };

@@ -7,6 +7,7 @@ enum Activation : int64_t { ACTIVATION_NONE, ACTIVATION_RELU, ACTIVATION_GELU };
 
 struct Linear {  // out = activation(x · weights + bias), with x (rows, in_features) and out (rows, out_features)
     int64_t rows, in_features, out_features;
+    int64_t stride;  // from one row of x to the next
     int64_t activation;
     const void* x;
     const void* weights;  // packed in panels: (panels, in_features, 32), the last one padded with zeros
@@ -14,14 +15,52 @@ struct Linear {  // out = activation(x · weights + bias), with x (rows, in_feat
     void* out;
 };
 
-struct CachedAttention {  // one token of softmax attention with a KV cache: q, k (b, h, d), v, y (b, h, e)
-    int64_t b, h, d, e;
-    int64_t capacity;               // tokens that the cache can hold
+// In the order of GATES in decoding/program.py.
+enum GateKind : int64_t { GATE_STRENGTH, GATE_STEP_SIZE, GATE_DECAY };
+constexpr int64_t MOST_GATES = 4;
+
+struct Gate {  // one coefficient that x decides, for each row and head
+    int64_t kind;         // most · sigmoid(logit), softplus(logit) or exp(-rate · softplus(logit + offset))
+    int64_t complement;   // which gate's value is subtracted from 1 and multiplied by; -1: none
+    double most;
+    const void* logits;   // of the first row
+    const void *rate, *offset;  // (h,)
+    void* out;            // (b, h)
+};
+
+struct Gates : Heads {
+    int64_t count;
+    int64_t stride;       // from the logits of one row to the next
+    Gate gates[MOST_GATES];
+};
+
+struct Convolution : Heads {  // q, k and v become mixtures of the last tokens, channel by channel, in place
+    int64_t d, taps;
+    int64_t silu;         // whether they pass the activation
+    int64_t stride;       // from one row of x to the next
+    void* x;              // (b, 3, h, d)
+    const void* weights;  // (h, 3, taps, d), the oldest token first
+    void* past;           // (b, h, 3, taps - 1, d)
+};
+
+struct NormAndGate : Heads {  // y (b, h, e) ← RMSNorm(y) · sigmoid(logits)
+    int64_t e;
+    int64_t stride;       // from the logits of one row to the next
+    double eps;
+    const void* weight;   // (e,) of the norm, or null for none
+    const void* logits;   // (b, h, e), or null for no gate
+    void* y;
+};
+
+struct CachedAttention : Heads {  // one token of softmax attention with a KV cache: q, k (b, h, d), v, y (b, h, e)
+    int64_t d, e;
+    int64_t capacity;               // tokens that the cache can hold; the next one takes the place of the oldest
+    int64_t given;                  // tokens in the cache before the first step
     double scale;
     TensorView q, k, v, y;
-    void *key_cache, *value_cache;  // (b, h, capacity, d) and (b, h, capacity, e); k and v are appended first
-    const uint8_t* mask;            // (b, capacity) 1 for tokens that exist
-    const int64_t* length;          // tokens in the cache before this one
+    void *key_cache, *value_cache;  // (b, h, capacity, d) and (b, h, capacity, e); k and v are added first
+    const uint8_t* mask;            // (b, capacity) 1 for given tokens that exist
+    const int64_t* steps;           // steps before this one
 };
 
 struct ResidualNorm {  // out = LayerNorm(x + γv), v ← βv + update (eq. 15), for rows of x, update, v and out
@@ -37,11 +76,20 @@ struct ResidualNorm {  // out = LayerNorm(x + γv), v ← βv + update (eq. 15),
 };
 
 // In the order of TASKS in library.py.
-enum TaskKind : int64_t { TASK_LINEAR, TASK_STEP, TASK_CACHED_ATTENTION, TASK_RESIDUAL_NORM };
+enum TaskKind : int64_t {
+    TASK_LINEAR,
+    TASK_STEP,
+    TASK_CACHED_ATTENTION,
+    TASK_RESIDUAL_NORM,
+    TASK_CONVOLUTION,
+    TASK_GATES,
+    TASK_NORM_AND_GATE
+};
 
 struct Task {
     int64_t kind;
-    const void* params;  // a Linear, Step, CachedAttention or ResidualNorm
+    int64_t chained;     // whether a head needs only what the task before made of this head: no barrier between them
+    const void* params;  // the structure of this kind
 };
 
 struct Program {

@@ -1,94 +1,196 @@
-// One token of causal attention: the recurrence as it stands, with the state read and written once.
+// One token of any member of the family: the recurrence as it stands (family_scan.h has it for many tokens).
+//
+//   u = η (v - δ (s + ρm)ᵀ p);  m ← βm + k uᵀ;  s ← αs + γm;  y = sᵀ q
+//
+// Columns of the state do not see each other. A tile of them is read from memory once: with a delta rule it is still in
+// the first cache when the prediction is known and the tile is updated.
 #pragma once
-#include "sequence.h"
+#include <cmath>
+#include <limits>
+#include "scan.h"
 
 namespace {
 
+// α is 1, a number with more digits than T has, or numbers of T, one for each row of s or the same for all.
+enum Fading { FADE_NOTHING, FADE_EXACTLY, FADE_ROWS };
+
+constexpr int STEP_VECTORS = VECTOR_BYTES >= 64 ? 2 : 4;  // of columns of a tile: whole cache lines, and few registers
+
 template <class T> struct HeadStep {  // one head, whose state is d × e
-    const T *v, *s, *m;
+    const T *q, *k, *p;               // features, and what the state is asked to predict
+    const T *v, *s, *m;               // m: null without momentum
     T *y, *s_after, *m_after;
-    const T *q, *k;  // features
-    T one_minus_beta, gamma;
-    T factor;        // the reciprocal of the denominator
+    const T* fading;                  // α of row i: fading[i · fading_step]
+    int64_t fading_step;
+    Decay<T> alpha, beta;
+    T gamma, eta, delta, rho;
+    bool erases;
+    T factor;                         // of y: the reciprocal of the denominator
     int64_t d, e;
 
-    // Columns x … of the state, in N vectors; the last may be partial.
-    template <int N> FORCE_INLINE void columns(int64_t x) const {
-        constexpr int W = width<T>;
-        auto read = [&](const T* p, int j) INLINE {
-            int64_t left = e - x - j * W;
-            return left >= W ? load(p + x + j * W) : load_partial<T>(p + x + j * W, left);
-        };
-        auto write = [&](T* p, int j, Vec<T> value) INLINE {
-            int64_t left = e - x - j * W;
-            if (left >= W)
-                store(p + x + j * W, value);
-            else
-                store_partial<T>(p + x + j * W, value, left);
-        };
-        Vec<T> values[N], sum[N] = {};
+    // Vector j of a tile of N whose last vector has `last` columns.
+    template <int N> static FORCE_INLINE Vec<T> read(const T* row, int j, int64_t last) {
+        return j < N - 1 || last == width<T> ? load(row + j * width<T>) : load_partial<T>(row + j * width<T>, last);
+    }
+    template <int N> static FORCE_INLINE void write(T* row, int j, Vec<T> value, int64_t last) {
+        if (j < N - 1 || last == width<T>)
+            store(row + j * width<T>, value);
+        else
+            store_partial<T>(row + j * width<T>, value, last);
+    }
+    // What s + ρm predicts for p in the columns x …
+    template <int N, bool Momentum>
+    FORCE_INLINE void predict(Vec<T> (&sum)[N], int64_t x, int64_t last) const {
+        constexpr int R = 4 / N;  // rows at a time: sums of their own hide latency
+        const HeadStep token = *this;
+        Vec<T> sums[R][N] = {};
+        auto add = [&](int64_t i, int r) INLINE {
+            const int64_t row = i * token.e + x;
 #pragma GCC unroll 4
-        for (int j = 0; j < N; j++) values[j] = read(v, j);
-        for (int64_t i = 0; i < d; i++) {
-            // prefetch the state of the next head: with large batches states do not stay in the caches
             for (int j = 0; j < N; j++) {
-                __builtin_prefetch(s + (d + i) * e + x + j * W);
-                if (m) __builtin_prefetch(m + (d + i) * e + x + j * W);
+                Vec<T> state = read<N>(token.s + row, j, last);
+                if (Momentum && token.rho != 0) state += token.rho * read<N>(token.m + row, j, last);
+                sums[r][j] += token.p[i] * state;
             }
+        };
+        int64_t i = 0;
+        for (; i + R <= token.d; i += R)
+#pragma GCC unroll 4
+            for (int r = 0; r < R; r++) add(i + r, r);
+        for (; i < token.d; i++) add(i, 0);
+#pragma GCC unroll 4
+        for (int j = 0; j < N; j++) {
+            sum[j] = sums[0][j];
+            for (int r = 1; r < R; r++) sum[j] += sums[r][j];
+        }
+    }
+    // The columns x …
+    template <int N, bool Momentum, Fading kind> void columns(int64_t x, int64_t last) const {
+        const HeadStep token = *this;  // a store may alias what `this` points at, but no copy of it
+        Vec<T> u[N], sum[N] = {};
+        if (erases) predict<N, Momentum>(u, x, last);
+#pragma GCC unroll 4
+        for (int j = 0; j < N; j++) {
+            Vec<T> value = read<N>(v + x, j, last);
+            u[j] = eta * (erases ? value - delta * u[j] : value);
+            if (!Momentum) u[j] *= gamma;
+        }
+        for (int64_t i = 0; i < token.d; i++) {
+            const int64_t row = i * token.e + x;
+            const T query = token.q[i], key = token.k[i];
+            const T fade = kind == FADE_ROWS ? token.fading[i * token.fading_step] : T(1);
 #pragma GCC unroll 4
             for (int j = 0; j < N; j++) {
-                Vec<T> update = k[i] * values[j], state = read(s + i * e, j);
-                if (m) {
-                    Vec<T> before = read(m + i * e, j);
-                    update = before - one_minus_beta * before + update;  // βm; keeps the digits of 1 - β, as Decay does
-                    write(m_after + i * e, j, update);
-                }
-                state += gamma * update;
-                write(s_after + i * e, j, state);
-                sum[j] += q[i] * state;
+                Vec<T> state = read<N>(token.s + row, j, last);
+                if (kind == FADE_EXACTLY) state = token.alpha(state);
+                if (kind == FADE_ROWS) state *= fade;
+                if (Momentum) {
+                    Vec<T> update = token.beta(read<N>(token.m + row, j, last)) + key * u[j];
+                    write<N>(token.m_after + row, j, update, last);
+                    state += token.gamma * update;
+                } else
+                    state += key * u[j];
+                write<N>(token.s_after + row, j, state, last);
+                sum[j] += query * state;
             }
         }
 #pragma GCC unroll 4
-        for (int j = 0; j < N; j++) write(y, j, sum[j] * factor);
+        for (int j = 0; j < N; j++) write<N>(y + x, j, sum[j] * factor, last);
+    }
+    template <bool Momentum, Fading kind> void all_columns() const {
+        constexpr int W = width<T>, N = STEP_VECTORS;
+        int64_t x = 0;
+        for (; x + N * W <= e; x += N * W) columns<N, Momentum, kind>(x, W);
+        for (; x < e; x += W) columns<1, Momentum, kind>(x, min<int64_t>(W, e - x));
+    }
+    void run(Fading kind) const {
+        // the processor prefetches what is read in sequence, but not across pages: tell it where the next head begins
+        for (int64_t line = 0; line < 4; line++) {
+            __builtin_prefetch(reinterpret_cast<const char*>(s + d * e) + 64 * line);
+            if (m) __builtin_prefetch(reinterpret_cast<const char*>(m + d * e) + 64 * line);
+        }
+        if (kind == FADE_NOTHING)
+            m ? all_columns<true, FADE_NOTHING>() : all_columns<false, FADE_NOTHING>();
+        else if (kind == FADE_EXACTLY)
+            m ? all_columns<true, FADE_EXACTLY>() : all_columns<false, FADE_EXACTLY>();
+        else
+            m ? all_columns<true, FADE_ROWS>() : all_columns<false, FADE_ROWS>();
     }
 };
 
-// `features` is scratch for the features of the query and the key.
-template <class T> void step(const Step& p, int64_t bh, T* features) {
+// The features of a row of d elements, padded with zeros.
+template <class T> inline void map_features(T* to, const T* from, int64_t d, int64_t features) {
     constexpr int W = width<T>;
-    int64_t b = bh / p.h, h = bh % p.h, d = p.d, e = p.e, c = p.coefficient_heads == 1 ? 0 : h;
-    auto row = [&](const TensorView& x) { return static_cast<T*>(x.data) + b * x.b + h * x.h; };
-    const T *q = row(p.q), *k = row(p.k), *z = static_cast<const T*>(p.z) + bh * d;
-    T* z_after = static_cast<T*>(p.z_after) + bh * d;
-    T *phi_q = features, *phi_k = features + round_up(d, W), denominator = 0;
+    Vec<T> squares{};
     for (int64_t i = 0; i < d; i += W) {
-        Vec<T> query = load_partial<T>(q + i, min<int64_t>(W, d - i));
-        Vec<T> key = load_partial<T>(k + i, min<int64_t>(W, d - i));
-        store(phi_q + i, p.elu ? elu_plus_one<T>(query) : query);
-        store(phi_k + i, p.elu ? elu_plus_one<T>(key) : key);
+        Vec<T> x = d - i >= W ? load(from + i) : load_partial<T>(from + i, d - i);
+        squares += x * x;
+        store(to + i, features == FEATURES_ELU ? elu_plus_one<T>(x) : x);
     }
-    for (int64_t i = 0; i < d; i++) {
-        z_after[i] = z[i] + phi_k[i];
-        denominator += phi_q[i] * z_after[i];
+    if (features != FEATURES_L2) return;
+    T factor = 1 / std::sqrt(horizontal_sum<T>(squares) + T(1e-6));
+    for (int64_t i = 0; i < d; i += W) store(to + i, factor * load(to + i));
+}
+
+// Whether the coefficients of tokens are in range: α and β in [0, 1], the others finite. NaN passes, and propagates.
+template <class T> bool coefficients_in_range(const Step& p) {
+    for (int name = 0; name < COEFFICIENTS; name++) {
+        const T* x = static_cast<const T*>(p.coefficients[name].tokens);
+        const int64_t count = x ? p.b * p.h * (name == ALPHA && p.channels ? p.d : 1) : 0;
+        const bool share = name == ALPHA || name == BETA;
+        const T high = share ? T(1) : std::numeric_limits<T>::max(), low = share ? T(0) : -high;
+        for (int64_t i = 0; i < count; i++)
+            if (x[i] < low || x[i] > high) return false;
+    }
+    return true;
+}
+
+// `scratch` is for the features of the query and the key.
+template <class T> void step(const Step& p, int64_t bh, T* scratch) {
+    int64_t b = bh / p.h, h = bh % p.h, d = p.d, e = p.e;
+    auto row = [&](const TensorView& x) { return static_cast<T*>(x.data) + b * x.b + h * x.h; };
+    auto part = [&](const void* x, int64_t size) { return x ? static_cast<const T*>(x) + bh * size : nullptr; };
+    auto after = [&](void* x, int64_t size) { return x ? static_cast<T*>(x) + bh * size : nullptr; };
+    auto given = [&](int name) { return p.coefficients[name].heads || p.coefficients[name].tokens; };
+    auto coefficient = [&](int name, double neutral) -> double {
+        const Coefficient& c = p.coefficients[name];
+        if (c.tokens) return static_cast<const T*>(c.tokens)[bh];
+        return c.heads ? c.heads[p.coefficient_heads == 1 ? 0 : h] : neutral;
+    };
+    T *query = scratch, *key = scratch + round_up(d, width<T>), denominator = 0;
+    map_features<T>(query, row(p.q), d, p.features);
+    map_features<T>(key, row(p.k), d, p.features);
+    if (p.z) {
+        const T* z = part(p.z, d);
+        T* z_after = after(p.z_after, d);
+        for (int64_t i = 0; i < d; i++) {
+            z_after[i] = z[i] + key[i];
+            denominator += query[i] * z_after[i];
+        }
     }
     HeadStep<T> token;
-    bool momentum = p.planes == 2;
+    token.q = query;
+    token.k = key;
+    token.p = p.erase.data ? row(p.erase) : key;
     token.v = row(p.v);
     token.y = row(p.y);
-    token.s = static_cast<const T*>(p.s) + bh * d * e;
-    token.s_after = static_cast<T*>(p.s_after) + bh * d * e;
-    token.m = momentum ? static_cast<const T*>(p.m) + bh * d * e : nullptr;
-    token.m_after = momentum ? static_cast<T*>(p.m_after) + bh * d * e : nullptr;
-    token.q = phi_q;
-    token.k = phi_k;
-    token.one_minus_beta = momentum ? T(1 - p.beta[c]) : T(0);
-    token.gamma = momentum ? T(p.gamma[c]) : T(1);
-    token.factor = p.normalize ? T(1) / (denominator + T(p.eps)) : T(1);
+    token.s = part(p.s, d * e);
+    token.m = part(p.m, d * e);
+    token.s_after = after(p.s_after, d * e);
+    token.m_after = after(p.m_after, d * e);
+    token.fading = part(p.coefficients[ALPHA].tokens, p.channels ? d : 1);
+    token.fading_step = p.channels ? 1 : 0;
+    token.alpha = Decay<T>(token.fading ? 1 : coefficient(ALPHA, 1));
+    token.beta = Decay<T>(coefficient(BETA, 0));
+    token.gamma = T(coefficient(GAMMA, 1));
+    token.eta = T(coefficient(ETA, 1));
+    token.delta = T(coefficient(DELTA, 0));
+    token.rho = T(coefficient(LOOKAHEAD, 0));
+    token.erases = given(DELTA);
+    token.factor = T(p.scale) * (p.normalize ? T(1) / (denominator + T(p.eps)) : T(1));
     token.d = d;
     token.e = e;
-    int64_t x = 0;
-    for (; x + 2 * W <= e; x += 2 * W) token.template columns<2>(x);
-    for (; x < e; x += W) token.template columns<1>(x);
+    token.run(token.fading ? FADE_ROWS : given(ALPHA) ? FADE_EXACTLY : FADE_NOTHING);
 }
 
 }  // namespace
