@@ -14,6 +14,7 @@ ALLOWED = {
     "ops": set(),
     "backend": {"ops"},
     "attention": {"backend", "ops"},
+    "fla": {"attention", "ops"},
     "layers": {"attention", "ops"},
     "models": {"layers", "ops"},
     "decoding": {"models", "layers", "attention", "backend", "ops"},
