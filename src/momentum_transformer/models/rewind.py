@@ -44,7 +44,7 @@ class Rewind:
     def __call__(
         self, x: Tensor, state: RewindState | EncoderState | None = None, *, key_mask: Tensor | None = None
     ) -> tuple[Tensor, RewindState]:
-        """y (b, n, width) and the state after x (b, n, width). A state from elsewhere goes back no further than here."""
+        """y and the state after x, both (b, n, width). A state from elsewhere goes back no further than here."""
         if not isinstance(state, RewindState):
             state = self._begin(x, state)
         mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if key_mask is None else key_mask
