@@ -31,7 +31,8 @@ def greedy(model: MomentumForCausalLM, prompt: Tensor, count: int = NEW) -> Tens
 
 
 def generated(model: MomentumForCausalLM, prompt: Tensor, **options: Any) -> Tensor:
-    made: Tensor = model.generate(prompt, **({"max_new_tokens": NEW, "do_sample": False} | options))
+    anything: Any = model  # its `generate` is typed for classes of Transformers' own
+    made: Tensor = anything.generate(prompt, **({"max_new_tokens": NEW, "do_sample": False} | options))
     return made
 
 

@@ -63,7 +63,8 @@ def test_mixers_may_be_names_descriptions_or_objects(tmp_path: Path) -> None:
     )
     assert one.mixers == other.mixers == [{"name": "momentum", "beta": 0.6}] * 2
     assert one.residual == {"name": "momentum", "beta": 0.3}
-    assert config("hybrid").encoder().blocks[1].attention.mixer.convolution.options.taps == 3
+    block: Any = config("hybrid").encoder().blocks[1]
+    assert block.attention.mixer.convolution.options.taps == 3
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -173,14 +174,15 @@ def test_weights_that_a_checkpoint_lacks_start_as_in_a_fresh_model(tmp_path: Pat
         else:
             assert bool(parameter.isfinite().all()), name
     loaded.requires_grad_(False)
-    mixer = loaded.model.encoder.blocks[0].attention.mixer
+    block: Any = loaded.model.encoder.blocks[0]
+    mixer = block.attention.mixer
     assert torch.equal(mixer.mix.beta.project.weight, torch.zeros(2, 64))  # β starts as the constant ½
     assert torch.equal(mixer.mix.beta.project.bias, torch.zeros(2))
     assert bool((mixer.mix.alpha.rate >= 0).all())
     assert bool((mixer.mix.alpha.rate <= 2.78).all())  # log of 1 to 16
     assert 0.2 < float(mixer.convolution.query.abs().mean()) < 0.3  # uniform in ±½
-    linear, fresh = (one.model.encoder.blocks[0].attention.q_proj.weight for one in (loaded, model))
-    assert abs(linear.std().item() / fresh.std().item() - 1) < 0.1
+    query = "model.encoder.blocks.0.attention.q_proj.weight"
+    assert abs(loaded.get_parameter(query).std().item() / model.get_parameter(query).std().item() - 1) < 0.1
 
 
 def test_a_classifier_takes_the_mean_of_the_tokens_that_exist() -> None:

@@ -26,7 +26,9 @@ class MomentumCache(Cache):
         super().__init__(layers=[])
         self.recording = False
         self.rewind: Rewind | None = None
-        self.reset()
+        self.state: EncoderState | RewindState | None = None
+        self.position: Tensor | None = None  # (b,) of the next token, among those that exist
+        self.length = 0  # columns, with those that do not exist
 
     def advance(self, encoder: Encoder, x: Tensor, mask: Tensor | None) -> Tensor:
         """y of the next tokens x (b, n, width), of which only those exist where `mask` is True or None."""
@@ -45,9 +47,7 @@ class MomentumCache(Cache):
         return y
 
     def reset(self) -> None:
-        self.state: EncoderState | RewindState | None = None
-        self.position: Tensor | None = None  # (b,) of the next token, among those that exist
-        self.length = 0  # columns, with those that do not exist
+        self.state, self.position, self.length = None, None, 0
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self.length

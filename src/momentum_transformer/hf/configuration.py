@@ -27,7 +27,7 @@ class MomentumConfig(PreTrainedConfig):
     """
 
     model_type = "momentum"
-    keys_to_ignore_at_inference = ("past_key_values",)
+    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012 (Transformers reads it from the class)
 
     vocab_size: int = 32_000
     hidden_size: int = 512

@@ -10,7 +10,7 @@ from transformers.modeling_outputs import (
     CausalLMOutputWithPast,
     SequenceClassifierOutputWithPast,
 )
-from transformers.utils import can_return_tuple
+from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from ..layers.block import Block
@@ -26,9 +26,10 @@ class MomentumPreTrainedModel(PreTrainedModel):
     config_class = MomentumConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules = ("Block",)
-    _skip_keys_device_placement = ("past_key_values",)
-    _can_record_outputs = {"hidden_states": Block}  # noqa: RUF012 (Transformers reads it so)
+    # Transformers reads these from the class
+    _no_split_modules = ["Block"]  # noqa: RUF012
+    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
+    _can_record_outputs = {"hidden_states": Block}  # noqa: RUF012
 
     def init_weights(self) -> None:
         """Constructors have set every weight already; what is tied is tied."""
@@ -71,8 +72,8 @@ class MomentumModel(MomentumPreTrainedModel):
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.embed_tokens = value  # type: ignore[assignment]  # a module in its place
 
-    @can_return_tuple
-    @capture_outputs
+    @can_return_tuple  # type: ignore[untyped-decorator]
+    @capture_outputs  # type: ignore[untyped-decorator]
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -132,7 +133,7 @@ class MomentumForCausalLM(MomentumPreTrainedModel, GenerationMixin):
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.head_bias)
         self.post_init()
 
-    @can_return_tuple
+    @can_return_tuple  # type: ignore[untyped-decorator]
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -166,8 +167,8 @@ class MomentumForCausalLM(MomentumPreTrainedModel, GenerationMixin):
             loss=loss, logits=logits, past_key_values=found.past_key_values, hidden_states=found.hidden_states
         )
 
-    def _prepare_cache_for_generation(
-        self, generation_config: Any, model_kwargs: dict[str, Any], *arguments: Any, **options: Any
+    def _prepare_cache_for_generation(  # type: ignore[override]
+        self, generation_config: Any, model_kwargs: dict[str, Any], *arguments: Any
     ) -> None:
         """A cache of our own in place of Transformers' default."""
         if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
@@ -180,7 +181,7 @@ class MomentumForCausalLM(MomentumPreTrainedModel, GenerationMixin):
             if generation_config.is_assistant:
                 cache.activate_past_recording()
             return
-        super()._prepare_cache_for_generation(generation_config, model_kwargs, *arguments, **options)
+        super()._prepare_cache_for_generation(generation_config, model_kwargs, *arguments)  # type: ignore[misc]
 
 
 class MomentumForSequenceClassification(MomentumPreTrainedModel):
@@ -190,10 +191,10 @@ class MomentumForSequenceClassification(MomentumPreTrainedModel):
         super().__init__(config)
         self.num_labels = config.num_labels
         self.model = MomentumModel(config)
-        self.classifier = head(config.hidden_size, config.classifier_hidden_size, config.num_labels)
+        self.classifier = head(config.hidden_size, config.classifier_hidden_size, config.num_labels or 2)
         self.post_init()
 
-    @can_return_tuple
+    @can_return_tuple  # type: ignore[untyped-decorator]
     def forward(
         self,
         input_ids: Tensor | None = None,

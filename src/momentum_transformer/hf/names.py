@@ -5,7 +5,6 @@ the parents hold their projections under those names, and read them through prop
 """
 
 import re
-from operator import attrgetter
 
 from torch import Tensor, nn
 
@@ -23,11 +22,16 @@ NAMES = {
 
 
 class NamedAttention(Attention):
-    query, key, value, out = (property(attrgetter(name)) for name in ("q_proj", "k_proj", "v_proj", "o_proj"))  # type: ignore[assignment]
+    # written out, since compilers look through plain functions only
+    query = property(lambda self: self.q_proj)
+    key = property(lambda self: self.k_proj)
+    value = property(lambda self: self.v_proj)
+    out = property(lambda self: self.o_proj)
 
 
 class NamedFeedForward(FeedForward):
-    enter, leave = (property(attrgetter(name)) for name in ("up_proj", "down_proj"))  # type: ignore[assignment]
+    enter = property(lambda self: self.up_proj)
+    leave = property(lambda self: self.down_proj)
 
 
 def with_names(encoder: Encoder) -> Encoder:
