@@ -23,10 +23,11 @@ ALLOWED = {
     "data": set(),
     "experiments": {"data", "training", "generation", "models", "layers", "ops"},
     "report": {"experiments", "training"},
+    "hf": {"experiments", "training", "models", "layers", "attention", "ops"},
     "bench": {"attention", "backend", "ops", "training", "report"},
     "web": {"experiments", "training", "generation", "models", "ops"},
     "cli": {"commands"},
-    "commands": {"cli", "bench", "data", "experiments", "generation", "report", "training", "web"},
+    "commands": {"cli", "bench", "data", "experiments", "generation", "hf", "report", "training", "web"},
     "__main__": {"cli"},
     "__init__": {"attention", "backend", "layers", "models", "ops"},
 }

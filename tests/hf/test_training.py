@@ -62,9 +62,7 @@ def test_the_trainer_trains_saves_and_goes_on(tmp_path: Path) -> None:
     }
     model = MomentumForCausalLM(config("hybrid"))
     before = model(**{"input_ids": tokens(1, 8), "labels": tokens(1, 8)}).loss.item()
-    trainer = Trainer(
-        model=model, args=TrainingArguments(str(tmp_path), max_steps=20, **options), train_dataset=lines
-    )
+    trainer = Trainer(model=model, args=TrainingArguments(str(tmp_path), max_steps=20, **options), train_dataset=lines)
     trainer.train()
     loss = trainer.evaluate(lines)["eval_loss"]
     assert loss < 0.3 * before

@@ -2,6 +2,7 @@
 
 from .cache import MomentumCache
 from .configuration import MomentumConfig
+from .conversion import to_native, to_transformers
 from .modeling import MomentumForCausalLM, MomentumForSequenceClassification, MomentumModel
 from .registration import register
 
@@ -13,4 +14,6 @@ __all__ = [
     "MomentumForCausalLM",
     "MomentumForSequenceClassification",
     "MomentumModel",
+    "to_native",
+    "to_transformers",
 ]

@@ -57,7 +57,9 @@ class MomentumConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         each = self.mixers if isinstance(self.mixers, list | tuple) else [self.mixers] * self.num_hidden_layers
         if len(each) != self.num_hidden_layers:
-            raise ValueError(f"mixers must be one, or one for each of {self.num_hidden_layers} layers, not {len(each)}")
+            raise ValueError(
+                f"mixers must be one, or one for each of {self.num_hidden_layers} layers, not {len(each)}"
+            )
         self.mixers = [described(mixer, MIXERS) for mixer in each]
         self.residual = described(self.residual, RESIDUALS)
         if self.intermediate_size is None:
