@@ -1,4 +1,4 @@
-"""Our models keep what Transformers expects of any model: saving, loading, embeddings, masks, losses, hidden states."""
+"""Our models keep what Transformers expects of any: saving, loading, embeddings, masks, losses, hidden states."""
 
 import json
 from pathlib import Path

@@ -174,8 +174,8 @@ class MomentumForCausalLM(MomentumPreTrainedModel, GenerationMixin):
         if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
             if generation_config.cache_implementation not in (None, "dynamic"):
                 raise ValueError(
-                    f"cache_implementation must be left out, not {generation_config.cache_implementation!r}: the state "
-                    "of this model has one kind of cache, whose size is constant already"
+                    f"cache_implementation must be left out, not {generation_config.cache_implementation!r}: this "
+                    "model has a cache of its own, as small as its mixers allow"
                 )
             cache = model_kwargs["past_key_values"] = MomentumCache()
             if generation_config.is_assistant:
