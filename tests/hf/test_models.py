@@ -1,6 +1,8 @@
 """Our models keep what Transformers expects of any: saving, loading, embeddings, masks, losses, hidden states."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,13 @@ from torch import nn
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'momentum-transformer[hf]'")
 
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    DataCollatorWithFlattening,
+)
 
 from momentum_transformer import MomentumAttention, MomentumResidual, SoftmaxAttention
 from momentum_transformer.hf import (
@@ -114,7 +122,13 @@ def test_packed_documents_do_not_see_each_other(mixers: str) -> None:
     places = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2, 3]])
     boundaries = torch.tensor([0, 5, 9], dtype=torch.int32)
     for told in ({"position_ids": places}, {"position_ids": places, "cu_seq_lens_q": boundaries}):
-        torch.testing.assert_close(model(packed, use_cache=False, **told).logits, expected, **CLOSE)
+        torch.testing.assert_close(model(packed, **told).logits, expected, **CLOSE)
+    lines = [{"input_ids": line[0].tolist()} for line in (first, second)]
+    for boundaries_too in (False, True):
+        batch = DataCollatorWithFlattening(return_flash_attn_kwargs=boundaries_too)(lines)
+        found = model(**batch)
+        torch.testing.assert_close(found.logits, expected, **CLOSE)
+        assert found.past_key_values is None
 
 
 def test_embeddings_can_be_resized_and_tied(tmp_path: Path) -> None:
@@ -213,4 +227,13 @@ def test_what_cannot_be_is_refused_in_one_line() -> None:
 
 
 def test_softmax_described_is_softmax() -> None:
-    assert config("softmax").encoder().blocks[0].attention.mixer == SoftmaxAttention()
+    block: Any = config("softmax").encoder().blocks[0]
+    assert block.attention.mixer == SoftmaxAttention()
+
+
+def test_nobody_waits_for_transformers_who_does_not_ask_for_it() -> None:
+    program = (
+        "import sys, momentum_transformer.commands, momentum_transformer.fla\nassert 'transformers' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -86,19 +86,20 @@ class MomentumModel(MomentumPreTrainedModel):
         """Args:
         attention_mask: (b, n) or (b, earlier tokens + n), 0 where a token does not exist.
         past_key_values: what earlier calls left behind; it is carried on in place.
-        use_cache: whether to return such a memory; by default as the configuration says, and never while training.
+        use_cache: whether to return such a memory; by default as the configuration says, but not while training, nor
+            for packed documents.
         kwargs: `position_ids` or `cu_seq_lens_q` tell packed documents apart, as Transformers' collators give them.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give one of input_ids and inputs_embeds")
         x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        position_ids = kwargs.get("position_ids")
+        reset = document_starts(x, position_ids, kwargs.get("cu_seq_lens_q"))
         if use_cache is None:
-            use_cache = self.config.use_cache and self.config.causal and not self.training
+            use_cache = self.config.use_cache and self.config.causal and reset is None and not self.training
         cache = checked_cache(past_key_values, use_cache)
         mask = existing(attention_mask, x)
-        position_ids = kwargs.get("position_ids")
         x = self._placed(x, places_of(x, mask, position_ids, None if cache is None else cache.position))
-        reset = document_starts(x, position_ids, kwargs.get("cu_seq_lens_q"))
         if cache is None:
             y = self.encoder(x, key_mask=mask, reset=reset)
         elif reset is not None:
