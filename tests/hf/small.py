@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from momentum_transformer.hf import MomentumConfig, MomentumForCausalLM
 
@@ -35,3 +35,10 @@ def language_model(mixers: str = "hybrid", **options: Any) -> MomentumForCausalL
 
 def tokens(b: int, n: int, seed: int = 1) -> Tensor:
     return torch.randint(VOCABULARY, (b, n), generator=torch.Generator().manual_seed(seed))
+
+
+def gradients(model: nn.Module, ids: Tensor) -> dict[str, Tensor]:
+    """Of the loss of these tokens, by name."""
+    model.zero_grad()
+    model(ids, labels=ids).loss.backward()
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}

@@ -5,19 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'momentum-transformer[hf]'")
 
 from momentum_transformer.hf import MomentumForCausalLM, MomentumForSequenceClassification
 
-from .small import MIXERS, VOCABULARY, config, language_model, tokens
-
-
-def gradients(model: nn.Module, ids: Tensor) -> dict[str, Tensor]:
-    model.zero_grad()
-    model(ids, labels=ids).loss.backward()
-    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+from .small import MIXERS, VOCABULARY, config, gradients, language_model, tokens
 
 
 @pytest.mark.parametrize("mixers", ["momentum", "hybrid"])
@@ -120,22 +113,3 @@ def test_adapters_find_our_projections_by_their_usual_names(tmp_path: Path) -> N
     again = peft.PeftModel.from_pretrained(language_model("hybrid"), tmp_path)
     torch.testing.assert_close(again(ids).logits, changed)
     torch.testing.assert_close(again.merge_and_unload()(ids).logits, changed)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler warns about its own insides
-@pytest.mark.parametrize("mixers", ["momentum", "hybrid"])
-def test_a_compiled_model_computes_the_same(mixers: str) -> None:
-    torch.manual_seed(0)
-    model = MomentumForCausalLM(config(mixers)).train()
-    ids = tokens(2, 12)
-    expected, eager = gradients(model, ids), model(ids).logits
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(ids).logits, eager, rtol=1e-4, atol=1e-5)
-    for name, gradient in gradients(compiled, ids).items():
-        torch.testing.assert_close(gradient, expected[name.removeprefix("_orig_mod.")], rtol=1e-3, atol=1e-5)
-    mask = torch.ones(2, 12, dtype=torch.long)
-    mask[0, :4] = 0
-    with torch.no_grad():
-        found = compiled(ids, attention_mask=mask).logits
-        torch.testing.assert_close(found, model(ids, attention_mask=mask).logits, rtol=1e-4, atol=1e-5)
