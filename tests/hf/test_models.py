@@ -237,3 +237,16 @@ def test_nobody_waits_for_transformers_who_does_not_ask_for_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_language_model_serves_as_the_start_of_other_models(tmp_path: Path) -> None:
+    model = language_model("gated delta")
+    model.save_pretrained(tmp_path)
+    plain = AutoModel.from_pretrained(tmp_path)
+    classifier = AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=3)
+    weights = model.model.state_dict()
+    for other in (plain, classifier.model):
+        for name, tensor in other.state_dict().items():
+            assert torch.equal(tensor, weights[name]), name
+    assert bool(classifier(tokens(2, 4)).logits.isfinite().all())
+    assert classifier.classifier[0].weight.abs().max() <= 0.25  # as nn.Linear(16, ...) starts

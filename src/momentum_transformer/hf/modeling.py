@@ -39,7 +39,7 @@ class MomentumPreTrainedModel(PreTrainedModel):
     def initialize_weights(self) -> None:
         """What a checkpoint did not have starts as in a model made afresh."""
         fresh = None
-        for name, tensor in [*self.named_parameters(), *self.named_buffers()]:
+        for name, tensor in self.named_parameters():
             if getattr(tensor, "_is_hf_initialized", False):
                 continue
             with torch.device("cpu"):
