@@ -62,6 +62,7 @@ def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["train", "lra-text", "--data-dir", "nowhere"], "momentum: aclImdb is not in nowhere: put aclImdb_v1.tar.gz"),
         (["evaluate", "nowhere"], "momentum: nowhere is not a run directory: it has no config.json"),
+        (["export", "nowhere", "out"], "momentum: nowhere is not a run directory: it has no config.json"),
         (["report", "nowhere"], "momentum: there is no nowhere"),
         (["serve", "nowhere", "--port", "0"], "momentum: there is no nowhere"),
         (["serve", ".", "--port", "70000"], "momentum: --port must be from 0 to 65535, not 70000"),
@@ -114,7 +115,8 @@ def test_fidelity_is_a_setting_with_a_flag_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["train"], ["reproduce"], ["report"], ["evaluate"], ["generate"], ["serve"], ["list"], ["bench"]]
+    "words",
+    [[], ["train"], ["reproduce"], ["report"], ["evaluate"], ["generate"], ["serve"], ["list"], ["bench"], ["export"]],
 )
 def test_help_has_an_example_and_does_not_wait_for_torch(words: list[str]) -> None:
     program = (

@@ -8,6 +8,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 CODE = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+TRANSFORMERS = re.findall(
+    r"```python\n(.*?)```", (ROOT / "docs" / "transformers-models.md").read_text(), flags=re.DOTALL
+)
 TABLE = (ROOT / "docs" / "paper-to-code.md").read_text()
 NAMES = sorted(set(re.findall(r"`(momentum_transformer\.[\w.]+)`", TABLE)))
 TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", TABLE)))
@@ -23,6 +26,15 @@ def test_there_is_something_to_check() -> None:
 @pytest.mark.parametrize("number", range(len(CODE)))
 def test_readme_code_runs(number: int) -> None:
     exec(compile(CODE[number], f"README block {number}", "exec"), {})
+
+
+@pytest.mark.parametrize("number", range(len(TRANSFORMERS)))
+def test_code_of_our_models_in_transformers_runs(number: int) -> None:
+    code = TRANSFORMERS[number]
+    for package in ("transformers", "peft"):
+        if package in code or (package == "transformers" and "momentum_transformer.hf" in code):
+            pytest.importorskip(package, reason=f"{package} is not installed: pip install {package}")
+    exec(compile(code, f"transformers-models block {number}", "exec"), {})
 
 
 @pytest.mark.parametrize("name", NAMES)

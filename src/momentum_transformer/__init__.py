@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .layers.reformer import ReformerAttention
     from .layers.residual import AdaptiveMomentumResidual, MomentumResidual, PlainResidual
     from .models.encoder import Encoder
+    from .models.rewind import Rewind
     from .ops.adaptive import adaptive_momentum
     from .ops.connection import momentum_connection
     from .ops.feature_maps import elu_plus_one
@@ -47,6 +48,7 @@ _HOMES = {
     ".layers.reformer": ("ReformerAttention",),
     ".layers.residual": ("AdaptiveMomentumResidual", "MomentumResidual", "PlainResidual"),
     ".models.encoder": ("Encoder",),
+    ".models.rewind": ("Rewind",),
     ".ops.adaptive": ("adaptive_momentum",),
     ".ops.connection": ("momentum_connection",),
     ".ops.feature_maps": ("elu_plus_one",),
@@ -72,6 +74,7 @@ __all__ = [
     "RecurrentState",
     "ReformerAttention",
     "RetentionAttention",
+    "Rewind",
     "ShortConvolution",
     "SoftmaxAttention",
     "WindowAttention",

@@ -204,6 +204,21 @@ class Bench:
 
 
 @dataclass(frozen=True)
+class Export:
+    """Write a trained run as a folder that Transformers loads: configuration, weights and a model card.
+
+    Example: momentum export runs/copy/momentum/small-seed0 exported/copy
+    """
+
+    run: Positional[Path]
+    """A run directory of a language model, or of a classifier of one sequence."""
+    out: Positional[Path]
+    """The folder to make."""
+    checkpoint: str = "best"
+    """best or last."""
+
+
+@dataclass(frozen=True)
 class Serve:
     """Serve a page where trained models complete pictures and translate text, side by side. Ctrl-C ends it.
 
@@ -220,7 +235,7 @@ class Serve:
     """Where data sets are, for test images; by default $MOMENTUM_DATA, else where the run found its data."""
 
 
-Command = List | Train | Evaluate | Generate | Translate | Reproduce | Report | Bench | Serve
+Command = List | Train | Evaluate | Generate | Translate | Reproduce | Report | Bench | Export | Serve
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -222,6 +222,20 @@ def _(command: cli.Bench) -> int:
 
 
 @run_command.register
+def _(command: cli.Export) -> int:
+    try:
+        from transformers.utils.logging import disable_progress_bar
+
+        from .hf.export import export_run
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"export needs {error.name}: pip install 'momentum-transformer[hf]'") from None
+    disable_progress_bar()
+    export_run(command.run, command.out, checkpoint=command.checkpoint)
+    CONSOLE.print(f"exported: {command.out}", soft_wrap=True)
+    return 0
+
+
+@run_command.register
 def _(command: cli.Serve) -> int:
     try:
         from .web.runs import load_models

@@ -3,6 +3,7 @@
 from .autoregressive_translator import AutoregressiveTranslator
 from .classifier import PairClassifier, SequenceClassifier
 from .encoder import Encoder, EncoderState
+from .rewind import Rewind, RewindState
 from .translator import NonAutoregressiveTranslator
 
 __all__ = [
@@ -11,5 +12,7 @@ __all__ = [
     "EncoderState",
     "NonAutoregressiveTranslator",
     "PairClassifier",
+    "Rewind",
+    "RewindState",
     "SequenceClassifier",
 ]

@@ -41,12 +41,16 @@ class SequenceEncoder(nn.Module):
             )
         n = tokens.shape[1]
         x = self.dropout(self.tokens(tokens) + self.positions.weight[:n])
-        y: Tensor = self.encoder(x, key_mask=mask)
-        if mask is None:
-            return y.mean(1)
-        y = torch.where(mask[..., None], y, 0)
-        divisor = mask.sum(1).clamp(min=1)[:, None] if self.pool == "tokens" else n
-        return y.sum(1) / divisor
+        return pooled(self.encoder(x, key_mask=mask), mask, self.pool)
+
+
+def pooled(y: Tensor, mask: Tensor | None, pool: Pool) -> Tensor:
+    """The mean of y (b, n, width) over the tokens that exist, or their sum divided by n."""
+    if mask is None:
+        return y.mean(1)
+    y = torch.where(mask[..., None], y, 0)
+    divisor = mask.sum(1).clamp(min=1)[:, None] if pool == "tokens" else y.shape[1]
+    return y.sum(1) / divisor
 
 
 def head(features: int, hidden: int, classes: int) -> nn.Sequential:

@@ -1,10 +1,12 @@
 """The one encoder: a stack of blocks, for training, prefill and decoding."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from ..layers.block import Activation, Block, Norm
 from ..layers.mixers import MomentumAttention
@@ -32,6 +34,8 @@ class Encoder(nn.Module):
         norm: "post" (the paper's copy and image models) or "pre" (Long Range Arena).
         feedforward: hidden features of the feed-forward networks; by default 4 × width.
         final_norm: whether to normalise after the last block.
+
+    With `encoder.gradient_checkpointing = True`, training keeps only what enters a block, and runs it again backwards.
     """
 
     def __init__(
@@ -75,6 +79,9 @@ class Encoder(nn.Module):
             for mixer in mixers
         )
         self.final_norm = nn.LayerNorm(width) if final_norm else nn.Identity()
+        # both under the names by which Transformers switches them
+        self.gradient_checkpointing = False
+        self._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
 
     def forward(
         self,
@@ -106,9 +113,11 @@ class Encoder(nn.Module):
         after = []
         memory = None
         for block, layer_state in zip(self.blocks, before, strict=True):
-            x, memory, layer_state = block(
-                x, memory, key_mask=key_mask, reset=reset, state=layer_state, return_state=return_state
-            )
+            told = {"key_mask": key_mask, "reset": reset, "state": layer_state, "return_state": return_state}
+            if self.gradient_checkpointing and self.training:
+                x, memory, layer_state = self._gradient_checkpointing_func(partial(block, **told), x, memory)
+            else:
+                x, memory, layer_state = block(x, memory, **told)
             after.append(layer_state)
         y: Tensor = self.final_norm(x)
         return (y, EncoderState(tuple(after))) if return_state else y

@@ -1,0 +1,99 @@
+"""What a model of ours is, as Transformers keeps it in config.json."""
+
+from typing import Any, Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+from ..models.encoder import Encoder
+from .descriptions import MIXERS, RESIDUALS, described, made
+
+
+@strict
+class MomentumConfig(PreTrainedConfig):
+    """Sizes, mixers and connections of a Momentum Transformer, or of any member of the family.
+
+    MomentumConfig(mixers="gated-delta")
+    MomentumConfig(num_hidden_layers=4, mixers=["gated-delta"] * 3 + ["softmax"])
+    MomentumConfig(mixers={"name": "momentum", "beta": 0.6}, residual={"name": "adaptive"})
+
+    Args:
+        mixers: how tokens mix, for all layers or one a layer: a name of `hf.descriptions.MIXERS`, a dictionary of the
+            name and options, or a mixer such as MomentumAttention(beta=0.6).
+        residual: how layers connect, likewise, of `hf.descriptions.RESIDUALS`.
+        positions: "none"; "sinusoidal", beside the embedding, half of the width each; or "learned", added to it.
+        causal: whether a token sees only what came before it.
+        pool: of a classifier: "tokens" takes the mean over the tokens that exist, "positions" divides by the length.
+    """
+
+    model_type = "momentum"
+    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012 (Transformers reads it from the class)
+
+    vocab_size: int = 32_000
+    hidden_size: int = 512
+    num_hidden_layers: int = 8
+    num_attention_heads: int = 8
+    intermediate_size: int | None = None
+    mixers: Any = "momentum"
+    residual: Any = "plain"
+    positions: Literal["none", "sinusoidal", "learned"] = "none"
+    max_position_embeddings: int = 2048
+    norm: Literal["pre", "post"] = "pre"
+    hidden_act: Literal["gelu", "relu"] = "gelu"
+    dropout: float = 0.0
+    embedding_dropout: float = 0.0
+    final_norm: bool = True
+    causal: bool = True
+    head_bias: bool = False
+    pool: Literal["tokens", "positions"] = "tokens"
+    classifier_hidden_size: int = 128
+    initializer_range: float = 0.02
+    use_cache: bool = True
+    tie_word_embeddings: bool = False
+    pad_token_id: int | None = None
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        each = self.mixers if isinstance(self.mixers, list | tuple) else [self.mixers] * self.num_hidden_layers
+        if len(each) != self.num_hidden_layers:
+            raise ValueError(
+                f"mixers must be one, or one for each of {self.num_hidden_layers} layers, not {len(each)}"
+            )
+        self.mixers = [described(mixer, MIXERS) for mixer in each]
+        self.residual = described(self.residual, RESIDUALS)
+        if self.intermediate_size is None:
+            self.intermediate_size = 4 * self.hidden_size
+        super().__post_init__(**kwargs)
+
+    def validate_architecture(self) -> None:
+        """Sizes that do not fit together are refused when the configuration is made."""
+        width, heads = self.hidden_size, self.num_attention_heads
+        if width < 1 or heads < 1 or width % heads:
+            raise ValueError(f"hidden_size must be a multiple of num_attention_heads, not {width} for {heads}")
+        if self.positions == "sinusoidal" and width % 4:
+            raise ValueError(f"sinusoidal positions need a hidden_size that is a multiple of 4, not {width}")
+        if self.positions == "sinusoidal" and self.tie_word_embeddings:
+            raise ValueError("sinusoidal positions take half of the width: embeddings cannot be tied to the output")
+
+    @property
+    def layer_types(self) -> list[str]:
+        """The mixers in Transformers' words."""
+        words = {"softmax": "full_attention", "window": "sliding_attention"}
+        return [words.get(mixer["name"], "linear_attention") for mixer in self.mixers]
+
+    def encoder(self) -> Encoder:
+        """The encoder that this configuration describes, with fresh weights."""
+        return Encoder(
+            self.num_hidden_layers,
+            self.hidden_size,
+            self.num_attention_heads,
+            attention=[made(mixer, MIXERS) for mixer in self.mixers],
+            residual=made(self.residual, RESIDUALS),
+            causal=self.causal,
+            norm=self.norm,
+            feedforward=self.intermediate_size,
+            activation=self.hidden_act,
+            dropout=self.dropout,
+            final_norm=self.final_norm,
+        )

@@ -1,0 +1,14 @@
+"""Our models under Transformers' Auto classes."""
+
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
+
+from .configuration import MomentumConfig
+from .modeling import MomentumForCausalLM, MomentumForSequenceClassification, MomentumModel
+
+
+def register() -> None:
+    """Make AutoConfig and the Auto models know `model_type` "momentum"; again does no harm."""
+    AutoConfig.register(MomentumConfig.model_type, MomentumConfig, exist_ok=True)
+    AutoModel.register(MomentumConfig, MomentumModel, exist_ok=True)
+    AutoModelForCausalLM.register(MomentumConfig, MomentumForCausalLM, exist_ok=True)
+    AutoModelForSequenceClassification.register(MomentumConfig, MomentumForSequenceClassification, exist_ok=True)

@@ -1,0 +1,39 @@
+"""Our models in Transformers trace as one graph, with gradients and without, and compute the same."""
+
+import os
+
+import pytest
+import torch
+
+pytest.importorskip("transformers", reason="transformers is not installed: pip install 'momentum-transformer[hf]'")
+
+from momentum_transformer.hf import MomentumForCausalLM
+from tests.hf.small import config, gradients, tokens
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # torch's compiler warns about its own insides
+    pytest.mark.skipif(
+        os.environ.get("MOMENTUM_CHECK_SHAPES", "1") == "1",
+        reason="needs MOMENTUM_CHECK_SHAPES=0",
+    ),
+]
+
+
+def test_a_compiled_model_learns_the_same() -> None:
+    torch.manual_seed(0)
+    model = MomentumForCausalLM(config("momentum")).train()
+    ids = tokens(2, 6)
+    expected = gradients(model, ids)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    for name, gradient in gradients(compiled, ids).items():
+        torch.testing.assert_close(gradient, expected[name.removeprefix("_orig_mod.")], rtol=1e-3, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_compiled_hybrid_computes_the_same_with_padding() -> None:
+    torch.manual_seed(0)
+    model = MomentumForCausalLM(config("hybrid")).eval()
+    ids, mask = tokens(2, 6), torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]])
+    found = torch.compile(model, backend="eager", fullgraph=True)(ids, attention_mask=mask, use_cache=False).logits
+    torch.testing.assert_close(found, model(ids, attention_mask=mask).logits, rtol=1e-4, atol=1e-5)
