@@ -5,7 +5,7 @@ import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor
 
 from ..ops.convolution import short_convolution
-from ..ops.shapes import Bool, Float
+from ..ops.shapes import Float
 from .packing import document_starts
 
 
@@ -47,14 +47,19 @@ def causal_conv1d_update(
 
 
 def _convolve(
-    x: Float[Tensor, "b n c"], weight: Tensor, bias: Tensor | None, starts: Bool[Tensor, "b n"] | None
+    x: Float[Tensor, "b n c"], weight: Float[Tensor, "c taps"], bias: Tensor | None, starts: Tensor | None
 ) -> Float[Tensor, "b n c"]:
     if starts is not None:
         y, _ = short_convolution(x, weight, reset=starts)
         return y if bias is None else y + bias
-    taps, n = weight.shape[1], x.shape[1]
-    y = F.conv1d(x.transpose(1, 2), weight[:, None], bias, padding=taps - 1, groups=weight.shape[0])
-    return y[..., :n].transpose(1, 2)
+    (channels, taps), n = weight.shape, x.shape[1]
+    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+        y = F.conv1d(x.transpose(1, 2), weight[:, None], bias, padding=taps - 1, groups=channels)
+        return y[..., :n].transpose(1, 2)
+    # as a picture of height one with its channels last, x need not be turned into lines of tokens and back
+    picture, row = x.transpose(1, 2)[:, :, None], weight[:, None, None]
+    y = F.conv2d(picture, row, bias, padding=(0, taps - 1), groups=channels)
+    return y[:, :, 0, :n].transpose(1, 2)
 
 
 def _activated(y: Tensor, activation: str | None) -> Tensor:
