@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from .convolution import causal_conv1d_fn, causal_conv1d_update
-from .delta import delta_rule
+from .delta import delta_rule, delta_step
 from .lightning import lightning_attention
 from .scalar_decay import chunk_scan, no_fused_path, selective_state_update
 
@@ -34,12 +34,12 @@ class Kind:
 GATED_DELTA = Kind(
     "gated delta rule",
     ("num_v_heads", "head_k_dim", "head_v_dim"),
-    {"torch_chunk_gated_delta_rule": delta_rule, "torch_recurrent_gated_delta_rule": delta_rule, **CONVOLUTION},
+    {"torch_chunk_gated_delta_rule": delta_rule, "torch_recurrent_gated_delta_rule": delta_step, **CONVOLUTION},
 )
 CHANNEL_DELTA = Kind(
     "delta rule with a decay for each channel (KDA)",
     ("num_heads", "head_dim", "head_dim"),
-    {"chunk_kimi_delta_attention": delta_rule, "recurrent_kimi_delta_attention": delta_rule, **CONVOLUTION},
+    {"chunk_kimi_delta_attention": delta_rule, "recurrent_kimi_delta_attention": delta_step, **CONVOLUTION},
 )
 SCALAR_DECAY = Kind(
     "scalar decay (Mamba-2)",
