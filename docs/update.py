@@ -13,6 +13,7 @@ from typing import Any
 from momentum_transformer.bench import limits, suite
 from momentum_transformer.bench.plot import draw
 from momentum_transformer.bench.tables import markdown
+from momentum_transformer.bench.transformers_tables import markdown as transformers_markdown
 from momentum_transformer.report.page import write_report
 from momentum_transformer.report.tables import Table
 
@@ -34,6 +35,7 @@ def tables(out: Path) -> dict[str, str]:
         "training": training_lines(),
         "generation": generation_table(),
         "translation": translation_table(),
+        "transformers": transformers_tables(),
     }
     kernels = {"bench": bench_tables(out), "limits": limits_tables(), "profile": profile_table()}
     return found | others | kernels | {"attention": attention_table()}
@@ -68,6 +70,14 @@ def bench_tables(out: Path) -> str:
     record = suite.read(path)
     (out / "bench.svg").write_text(draw(record))
     return markdown(record)
+
+
+def transformers_tables() -> str:
+    """Transformers' mixers and models, alone and on our kernels, by `momentum bench --transformers`."""
+    path = ROOT / "results" / "transformers.json"
+    if not path.exists():
+        return "Not measured yet: `momentum bench --transformers --out results/transformers.json`.\n"
+    return transformers_markdown(json.loads(path.read_text()))
 
 
 def limits_tables() -> str:

@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 CODE = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+PACKAGE_PAGES = {"transformers": ROOT / "docs" / "transformers.md"}  # code that needs the package of this name
 TABLE = (ROOT / "docs" / "paper-to-code.md").read_text()
 NAMES = sorted(set(re.findall(r"`(momentum_transformer\.[\w.]+)`", TABLE)))
 TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", TABLE)))
@@ -23,6 +24,13 @@ def test_there_is_something_to_check() -> None:
 @pytest.mark.parametrize("number", range(len(CODE)))
 def test_readme_code_runs(number: int) -> None:
     exec(compile(CODE[number], f"README block {number}", "exec"), {})
+
+
+@pytest.mark.parametrize("package", PACKAGE_PAGES)
+def test_code_of_a_page_about_a_package_runs(package: str) -> None:
+    pytest.importorskip(package)
+    for code in re.findall(r"```python\n(.*?)```", PACKAGE_PAGES[package].read_text(), flags=re.DOTALL):
+        exec(compile(code, package, "exec"), {})
 
 
 @pytest.mark.parametrize("name", NAMES)

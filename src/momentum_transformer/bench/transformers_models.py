@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -135,17 +136,23 @@ def _rows(plan: Plan) -> Iterator[dict[str, Any]]:
             dtype = getattr(torch, name)
             sizes = {"width": plan.width, "dtype": dtype}
             what = {"kind": subject.kind, "dtype": name}
-            model = subject.model(layers=1, vocabulary=8, **sizes)
-            mixer = mixers_of(model)[0]
-            shape = (1, plan.lengths[0], plan.width)
-            yield from _works(mixer, lambda n: torch.randn(1, n, plan.width, dtype=dtype), what | {"of": "layer"}, plan)
+            mixer = mixers_of(subject.model(layers=1, vocabulary=8, **sizes))[0]
             if name == "float32":
-                _agree(mixer, torch.randn(shape))
+                _agree(mixer, torch.randn(1, plan.lengths[0], plan.width))
+            yield from _works(mixer, partial(_states, plan.width, dtype), what | {"of": "layer"}, plan)
             model = subject.model(layers=plan.layers, vocabulary=plan.vocabulary, **sizes)
-            draw = lambda n: torch.randint(plan.vocabulary, (1, n))  # noqa: E731
+            draw = partial(_tokens, plan.vocabulary)
             yield from _works(model, draw, what | {"of": "model"}, plan)
             for n in plan.lengths:
                 yield what | {"of": "model", "work": "decoding", "n": n} | _decode(model, draw(n), plan)
+
+
+def _states(width: int, dtype: torch.dtype, n: int) -> Tensor:
+    return torch.randn(1, n, width, dtype=dtype)
+
+
+def _tokens(vocabulary: int, n: int) -> Tensor:
+    return torch.randint(vocabulary, (1, n))
 
 
 def _works(
@@ -164,7 +171,7 @@ def _works(
                     row["skipped"] = row.get("skipped", {}) | {who: foreseen}
                     last[who] = foreseen
             taking_part = [who for who in WHO if who not in row.get("skipped", {})]
-            row |= _best({who: _one(module, who, lambda: call(module, x)) for who in taking_part}, plan)
+            row |= _best({who: _one(module, who, partial(call, module, x)) for who in taking_part}, plan)
             last |= {who: row[who] for who in taking_part}
             yield row
 
@@ -216,7 +223,7 @@ def _decode(model: Any, ids: Tensor, plan: Plan) -> dict[str, float]:
         for i in range(plan.decoded):
             model(ids[:, i : i + 1], **{name: cache}, use_cache=True)
 
-    calls = {who: _one(model, who, lambda cache=copy.deepcopy(kept): tokens(cache)) for who in WHO}  # type: ignore[misc]
+    calls = {who: _one(model, who, partial(tokens, copy.deepcopy(kept))) for who in WHO}
     return {who: seconds / plan.decoded for who, seconds in _best(calls, plan).items()}
 
 

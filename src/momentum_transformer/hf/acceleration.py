@@ -130,7 +130,7 @@ def _made_afterwards(ours: bool) -> None:
     finish = PreTrainedModel.post_init
     undone = getattr(finish, REPORT, None)  # what stood there before us
     if not ours and undone is not None:
-        PreTrainedModel.post_init = undone
+        PreTrainedModel.post_init = undone  # type: ignore[method-assign]
     if not ours or undone is not None:
         return
 

@@ -1,4 +1,4 @@
-"""How a mixer comes to our kernels: Transformers' functions ask, at each call, whether the mixer that calls wants ours.
+"""How a mixer comes to our kernels: at each call, Transformers' functions ask whether the mixer that calls wants ours.
 
 Transformers looks its kernel functions up in the module of the mixer at each call. There we put functions that call
 its own, unless a mixer that was switched over is running in this thread. Nothing else is touched.

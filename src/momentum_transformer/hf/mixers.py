@@ -11,7 +11,10 @@ from .delta import delta_rule, delta_step
 from .lightning import lightning_attention
 from .scalar_decay import chunk_scan, no_fused_path, selective_state_update
 
-CONVOLUTION = {"causal_conv1d_fn": causal_conv1d_fn, "causal_conv1d_update": causal_conv1d_update}
+CONVOLUTION: dict[str, Callable[..., Any]] = {
+    "causal_conv1d_fn": causal_conv1d_fn,
+    "causal_conv1d_update": causal_conv1d_update,
+}
 
 
 @dataclass(frozen=True)
@@ -51,9 +54,7 @@ SCALAR_DECAY = Kind(
         **CONVOLUTION,
     },
 )
-LIGHTNING = Kind(
-    "lightning attention", ("num_attention_heads", "head_dim", "head_dim"), forward=lightning_attention
-)
+LIGHTNING = Kind("lightning attention", ("num_attention_heads", "head_dim", "head_dim"), forward=lightning_attention)
 
 # by the mixer's class, in the module transformers.models.A.modeling_A of its architecture A
 MIXERS: dict[tuple[str, str], Kind] = {
@@ -77,7 +78,7 @@ ARCHITECTURES = tuple(architecture for architecture, _ in MIXERS)
 
 
 def mixer_class(mixer: nn.Module) -> tuple[type[nn.Module], Kind] | None:
-    """The class of Transformers that a module is, or inherits from, and its kind; None where it is no mixer of ours."""
+    """The class of Transformers that a module is or inherits from, and its kind; None where it is no mixer of ours."""
     for base in type(mixer).__mro__:
         path = base.__module__.split(".")
         if path[:2] == ["transformers", "models"] and len(path) > 2:

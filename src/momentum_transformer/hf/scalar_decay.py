@@ -27,7 +27,7 @@ def chunk_scan(
     seq_idx: Tensor | None = None,
     **_others: object,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """y (b, n, h, p), or the pair of it and the last state (b, h, p, s); in float32 or more, as Transformers returns them.
+    """y (b, n, h, p), or the pair of it and the last state (b, h, p, s); in float32 or more, as Transformers does.
 
     A head forgets by exp(A dt) and writes dt x under the key B; C reads. B and C are shared by the heads of a group.
     """
