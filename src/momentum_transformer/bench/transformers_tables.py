@@ -99,7 +99,8 @@ def markdown(record: Record) -> str:
     where = (
         f"Width {record['width']:,}. {subjects}. Models have {record['layers']} layers and a vocabulary of "
         f"{record['vocabulary']:,}. Transformers {record['transformers']}, torch {record['versions']['torch']}, one "
-        f"thread of {record['cpu']}, processor time, {record['started']}, commit {commit}. Command: `{record['command']}`."
+        f"thread of {record['cpu']}, processor time, {record['started']}, commit {commit}. "
+        f"Command: `{record['command']}`."
     )
     return "\n".join(f"{table.title}:\n\n{table.markdown()}" for table in parts) + f"\n{where}\n"
 
