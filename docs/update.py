@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from momentum_transformer.bench import limits, suite
+from momentum_transformer.bench.family_tables import markdown as family_markdown
 from momentum_transformer.bench.plot import draw
 from momentum_transformer.bench.tables import markdown
 from momentum_transformer.bench.transformers_tables import markdown as transformers_markdown
@@ -18,6 +19,8 @@ from momentum_transformer.report.page import write_report
 from momentum_transformer.report.tables import Table
 
 ROOT = Path(__file__).parent.parent
+ATTENTION_SHARE = 0.15  # of a training step, at the most
+SLOWER = 1.05  # than the version before, at the most
 PAGES = ("README.md", "docs/experiments.md", "docs/performance.md")
 
 
@@ -32,7 +35,9 @@ def tables(out: Path) -> dict[str, str]:
     others = {
         "unfinished": "".join(f"- `{line.removeprefix(f'{ROOT}/').replace(': ', '`: ', 1)}\n" for line in left_out),
         "accuracy": accuracy_table(),
-        "training": training_lines(),
+        "training": training_table(),
+        "family": family_tables(),
+        "versions": versions_table(),
         "generation": generation_table(),
         "translation": translation_table(),
         "transformers": transformers_tables(),
@@ -145,16 +150,57 @@ def accuracy_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def training_lines() -> str:
+def training_table() -> str:
     """Where a training step goes, by benchmarks/training.py."""
     result = json.loads((ROOT / "results" / "training.json").read_text())
-    machine = result["machine"]
-    return (
-        f"A step takes {result['step_seconds']:.2f} s with the {result['backend']} backend on {machine['cores']} "
-        f"cores ({machine['cpu']}, torch {machine['torch']}). The loop adds {100 * result['loop_overhead']:.2f} % "
-        f"to the bare step; attention takes {100 * result['attention_share']:.1f} % of it ({result['meaning']}). "
-        f"Command: `{result['command']}`.\n"
+    columns = ("model", "steps", "s a step", "the loop adds", "attention", f"< {100 * ATTENTION_SHARE:.0f} %")
+    rows = tuple(
+        (
+            row["model"],
+            str(row["steps"]),
+            f"{row['step_seconds']:.2f}",
+            f"{100 * row['loop_overhead']:.2f} %",
+            f"{100 * row['attention_share']:.1f} %",
+            "yes" if row["attention_share"] < ATTENTION_SHARE else "no",
+        )
+        for row in result["rows"]
     )
+    machine = result["machine"]
+    threads = f"{machine['threads']} thread{'s' * (machine['threads'] > 1)} on {machine['cores']} cores"
+    where = (
+        f"{result['meaning']}; the {result['backend']} backend, {threads} ({machine['cpu']}, torch "
+        f"{machine['torch']}), {machine['started']}. Command: `{result['command']}`."
+    )
+    return f"{Table('', columns, rows).markdown()}\n{where[0].upper()}{where[1:]}\n"
+
+
+def family_tables() -> str:
+    """Targets, bounds and timings of `momentum bench --family`."""
+    path = ROOT / "results" / "family.json"
+    return family_markdown(suite.read(path, "family")) if path.exists() else "Not measured yet: `make bench`.\n"
+
+
+def versions_table() -> str:
+    """Linear and momentum attention against an older version, by benchmarks/versions.py."""
+    result = json.loads((ROOT / "results" / "versions.json").read_text())
+    rows = tuple(
+        (
+            row["case"],
+            f"{row['older_ms']:.3g}",
+            f"{row['newer_ms']:.3g}",
+            f"{row['ratio']:.3f}",
+            "yes" if row["ratio"] <= SLOWER else "no",
+        )
+        for row in result["rows"]
+    )
+    machine = result["machine"]
+    where = (
+        f"Best ms of both in turns, {result['threads']} thread ({machine['cpu']}, torch {machine['torch']}), "
+        f"{machine['started']}; {result['older']} against {result['newer']}{' with changes' * machine['dirty']}. "
+        "Command: `python -m benchmarks.versions OLDER --out results/versions.json`."
+    )
+    columns = ("case", "before", "now", "now ÷ before", f"≤ {SLOWER:g}")
+    return f"{Table('', columns, rows).markdown()}\n{where}\n"
 
 
 def generation_table() -> str:

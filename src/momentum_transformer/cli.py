@@ -187,6 +187,8 @@ class Bench:
 
     shapes: tuple[str, ...] = ()
     """Shapes b,h,n,d to time instead of the standard four, such as 64,8,128,32."""
+    family: bool = False
+    """Time gated delta, momentum delta, KDA and one token instead, beside Transformers; 1 thread, then all."""
     backends: bool = False
     """Only say which backend is active, and why another is not."""
     peers: bool = True

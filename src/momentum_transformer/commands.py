@@ -216,6 +216,7 @@ def _(command: cli.Bench) -> int:
         out=command.out,
         plot=command.plot,
         quick=command.quick,
+        family=command.family,
         transformers=command.transformers,
     )
     return 0

@@ -8,21 +8,22 @@ import torch
 from torch import Tensor
 
 from momentum_transformer import RecurrentState, recurrent_attention
-from momentum_transformer.backend.cpu.causal_operator import SEGMENT
 from momentum_transformer.backend.cpu.library import Missing, native
-from momentum_transformer.backend.cpu.recurrent_operator import forward
-from momentum_transformer.ops.coefficients import Coefficients
+from momentum_transformer.backend.cpu.recurrent_operator import segment
 from tests import family
 from tests.family import MEMBERS
 from tests.ops.cases import assert_all_close
-from tests.ops.test_family import HIDDEN, some_state
+from tests.ops.test_family import HIDDEN, everything, some_state
 
 pytestmark = pytest.mark.skipif(isinstance(native(), Missing), reason=f"native kernels: {native()}")
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 
 
+SEGMENT = segment(family.E, 2)
+
+
 def outputs(given: dict[str, Any], state: RecurrentState | None = None, **options: Any) -> dict[str, Tensor]:
-    """y and the state after the last token."""
+    """y and the state after the last token, where no gradient is wanted."""
     with torch.no_grad():
         y, after = recurrent_attention(**given, state=state, return_state=True, **options)
     return {"y": y} | {f"final {name}": x for name, x in after._asdict().items() if x is not None}
@@ -34,27 +35,31 @@ def assert_same(found: dict[str, Tensor], wanted: dict[str, Tensor], tolerance: 
 
 
 def double(x: Any) -> Any:
-    return x.detach().double() if isinstance(x, Tensor) else x
+    return x.detach().double().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x
 
 
 @pytest.mark.parametrize("hidden", HIDDEN)
 @pytest.mark.parametrize("member", MEMBERS)
 def test_native_equals_the_token_form(member: str, hidden: str) -> None:
-    """From nothing and from a state, in float32 and float64."""
+    """From nothing and from a state, in float32 and float64, with all gradients and without."""
     single = family.inputs(member, dtype=torch.float32)
     exact = {name: double(x) for name, x in single.items()}
+    options = HIDDEN[hidden]
     for state in (None, some_state(member, torch.float32)):
         before = None if state is None else RecurrentState(*map(double, state))
-        wanted = outputs(exact, before, **HIDDEN[hidden], backend="recurrent")
-        assert_same(outputs(single, state, **HIDDEN[hidden], backend="native"), wanted, TOLERANCE[torch.float32])
-        assert_same(outputs(exact, before, **HIDDEN[hidden], backend="native"), wanted, TOLERANCE[torch.float64])
+        wanted = everything(exact, before, **options, backend="recurrent")
+        assert_same(everything(exact, before, **options, backend="native"), wanted, TOLERANCE[torch.float64])
+        assert_same(everything(single, state, **options, backend="native"), wanted, TOLERANCE[torch.float32])
+        plain = {name: x for name, x in wanted.items() if not name.startswith("gradient")}
+        assert_same(outputs(exact, before, **options, backend="native"), plain, TOLERANCE[torch.float64])
+        assert_same(outputs(single, state, **options, backend="native"), plain, TOLERANCE[torch.float32])
 
 
-@pytest.mark.parametrize("n", [1, 2, 31, 32, 33, SEGMENT, SEGMENT + 1, 2 * SEGMENT + 33])
+@pytest.mark.parametrize("n", [1, 2, 31, 32, 33, SEGMENT, SEGMENT + 1, 2 * SEGMENT + 33, 300])
 @pytest.mark.parametrize("member", ["gated delta", "everything"])
 def test_any_length_works_natively(member: str, n: int) -> None:
     given, state = family.inputs(member, n), some_state(member)
-    assert_same(outputs(given, state, backend="native"), outputs(given, state, backend="chunked"), 1e-12)
+    assert_same(everything(given, state, backend="native"), everything(given, state, backend="chunked"), 1e-12)
 
 
 @pytest.fixture
@@ -71,7 +76,7 @@ def wide_inputs(heads: int, n: int, d: int, e: int, dtype: torch.dtype) -> dict[
     given = {"q": q, "k": torch.nn.functional.normalize(k, dim=-1), "v": v}
     for name in ("alpha", "beta", "gamma", "eta", "delta"):
         given[name] = torch.rand(1, heads, n, generator=generator)
-    return {name: x.to(dtype) for name, x in given.items()}
+    return {name: x.to(dtype).requires_grad_() for name, x in given.items()}
 
 
 @pytest.mark.usefixtures("threads")
@@ -81,7 +86,7 @@ def test_the_number_of_threads_does_not_change_a_bit_of_any_member(heads: int) -
     found = []
     for count in (1, 2, 5):  # one head: threads share its columns
         torch.set_num_threads(count)
-        found.append(outputs(given, backend="native"))
+        found.append(everything(given, backend="native"))
     for other in found[1:]:
         assert all(torch.equal(x, other[name]) for name, x in found[0].items())
 
@@ -94,19 +99,24 @@ def test_every_instruction_set_knows_the_family(instruction_set: str, width: int
         exact = {name: double(x) for name, x in given.items()}
         for names in ({"alpha", "eta", "delta"}, {"alpha"}, set(given)):
             chosen = {"q", "k", "v"} | names
-            found = outputs({name: given[name] for name in chosen}, backend="native")
-            assert_same(found, outputs({name: exact[name] for name in chosen}, backend="recurrent"), tolerance)
+            found = everything({name: given[name] for name in sorted(chosen)}, backend="native")
+            wanted = everything({name: exact[name] for name in sorted(chosen)}, backend="recurrent")
+            assert_same(found, wanted, tolerance)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("member", ["KDA", "everything"])
 def test_narrow_inputs_of_any_layout_are_computed_in_float32(member: str, dtype: torch.dtype) -> None:
     given = family.inputs(member, dtype=dtype)
-    given = {name: x.mT.contiguous().mT if isinstance(x, Tensor) and x.ndim == 4 else x for name, x in given.items()}
-    wide = {name: x.float() if isinstance(x, Tensor) else x for name, x in given.items()}
-    found, wanted = outputs(given, backend="native"), outputs(wide, backend="recurrent")
-    assert found["y"].dtype == dtype
-    assert_same(found, wanted | {"y": wanted["y"].to(dtype)}, 1e-2 if dtype == torch.bfloat16 else 2e-3)
+    turned = {
+        name: x.detach().mT.contiguous().mT for name, x in given.items() if isinstance(x, Tensor) and x.ndim == 4
+    }
+    given |= {name: x.requires_grad_() for name, x in turned.items()}
+    wide = given
+    wide = {name: double(x) for name, x in wide.items()}
+    found, wanted = everything(given, backend="native"), everything(wide, backend="recurrent")
+    assert found["y"].dtype == found["gradient of k"].dtype == dtype
+    assert_same(found, wanted, 2e-2 if dtype == torch.bfloat16 else 2e-3)
 
 
 def test_one_token_at_a_time_gives_the_same_as_all_at_once() -> None:
@@ -126,9 +136,10 @@ def test_one_token_at_a_time_gives_the_same_as_all_at_once() -> None:
 @pytest.mark.parametrize("beta", [0.0, 1.0])
 def test_decays_of_nothing_and_of_all_are_exact(alpha: float, beta: float) -> None:
     given = wide_inputs(2, 70, 8, 8, torch.float32)
-    given |= {"alpha": torch.full_like(given["alpha"], alpha), "beta": torch.full_like(given["beta"], beta)}
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        given[name] = torch.full_like(given[name], value, requires_grad=True)
     exact = {name: double(x) for name, x in given.items()}
-    assert_same(outputs(given, backend="native"), outputs(exact, backend="recurrent"), 1e-5)
+    assert_same(everything(given, backend="native"), everything(exact, backend="recurrent"), 1e-5)
 
 
 def test_a_decay_near_one_keeps_its_digits() -> None:
@@ -136,26 +147,103 @@ def test_a_decay_near_one_keeps_its_digits() -> None:
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(1, 2, 3000, 8, generator=generator, dtype=torch.float64) for _ in range(3))
     options = {"alpha": 1 - 3e-7, "beta": 1 - 1e-6, "gamma": 1e-3}
-    narrow = {"q": q.float(), "k": k.float(), "v": v.float()} | options
+    narrow: dict[str, Any] = {name: x.float().requires_grad_() for name, x in (("q", q), ("k", k), ("v", v))} | options
     exact = {name: double(x) for name, x in narrow.items()}
-    assert_same(outputs(narrow, backend="native"), outputs(exact, backend="chunked"), 1e-5)
+    assert_same(everything(narrow, backend="native"), everything(exact, backend="chunked"), 1e-5)
 
 
 def test_equal_keys_at_full_strength_stay_exact_natively() -> None:
     k = torch.nn.functional.normalize(torch.ones(1, 1, 64, 8, dtype=torch.float64), dim=-1)
-    given = {"q": k, "k": k, "v": torch.randn(1, 1, 64, 8, dtype=torch.float64), "eta": 2.0, "delta": 1.0}
-    assert_same(outputs(given, backend="native"), outputs(given, backend="recurrent"), 1e-12)
+    v = torch.randn(1, 1, 64, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    given = {
+        "q": k.clone().requires_grad_(),
+        "k": k.requires_grad_(),
+        "v": v.requires_grad_(),
+        "eta": 2.0,
+        "delta": 1.0,
+    }
+    assert_same(everything(given, backend="native"), everything(given, backend="recurrent"), 1e-12)
 
 
-def test_the_kernels_are_not_called_with_what_they_would_read_beyond() -> None:
-    q = torch.randn(1, 2, 10, 8)
-    options: dict[str, Any] = {"elu": False, "normalize": False, "eps": 0.0, "return_state": False}
-    nothing = (None, None, None)
-    with pytest.raises(ValueError, match="eta does not fit q"):
-        forward(q, q, q, None, Coefficients(eta=torch.ones(1, 2, 9)), None, None, nothing, **options)
-    with pytest.raises(ValueError, match="one or one a head"):
-        forward(q, q, q, None, Coefficients(eta=torch.ones(3).double()), None, None, nothing, **options)
-    with pytest.raises(ValueError, match="the state must be"):
-        forward(q, q, q, None, Coefficients(), q.new_zeros(1, 2, 2, 8, 8), q.new_zeros(1, 2, 8), nothing, **options)
-    with pytest.raises(ValueError, match="erase do not fit"):
-        forward(q, q, q, q[:, :, :5], Coefficients(), None, None, nothing, **options)
+@pytest.mark.parametrize("member", ["linear a token", "momentum a token", "slow decay", "delta", "gated delta"])
+def test_a_million_tokens_keep_five_digits(member: str) -> None:
+    """Outputs and all gradients in float32, against float64."""
+    generator = torch.Generator().manual_seed(0)
+    n = 2**20
+    q, k, v = (torch.randn(1, 1, n, 4, generator=generator) for _ in range(3))
+    share = {name: torch.rand(1, 1, n, generator=generator) for name in ("alpha", "beta", "eta", "gamma")}
+    unit = torch.nn.functional.normalize(k, dim=-1)
+    given = {
+        "linear a token": {"k": k.abs(), "eta": share["eta"]},
+        "momentum a token": {"k": k.abs(), "beta": share["beta"], "gamma": share["gamma"]},
+        "slow decay": {"k": k, "alpha": 1 - 1e-4 * share["alpha"]},
+        "delta": {"k": unit, "eta": share["eta"], "delta": 1.0},
+        "gated delta": {"k": unit, "eta": share["eta"], "alpha": 0.5 + 0.5 * share["alpha"], "delta": 1.0},
+    }[member]
+    given = {"q": q.abs(), "v": v + 1} | given
+    narrow = {name: x.requires_grad_() if isinstance(x, Tensor) else x for name, x in given.items()}
+    found = everything(narrow, backend="native")
+    wanted = everything({name: double(x) for name, x in narrow.items()}, backend="native")
+    for name, x in found.items():
+        assert (x.double() - wanted[name]).norm() <= 1e-5 * wanted[name].norm(), name
+
+
+def operands(q: Tensor, **changed: Any) -> tuple[Any, ...]:
+    """The arguments of `momentum::recurrent` for a gated delta rule."""
+    gate = torch.full(q.shape[:3], 0.5)
+    inputs: dict[str, Any] = {"q": q, "k": q, "v": q, "erase": None, "alpha": gate, "beta": None, "gamma": None}
+    inputs |= {"eta": gate, "delta": gate, "lookahead": None, "s": None, "z": None}
+    inputs |= {"reset": None, "token_index": None, "token_count": None}
+    return *(inputs | changed).values(), False, False, 0.0, False
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"eta": torch.ones(1, 2, 9)}, "eta does not fit q"),
+        ({"eta": torch.ones(3).double()}, "one or one a head"),
+        ({"eta": torch.ones(1, 2, 10).double()}, "eta does not fit q"),
+        ({"s": torch.zeros(1, 2, 2, 8, 8)}, "the state must be"),
+        ({"erase": torch.ones(1, 2, 5, 8)}, "erase do not fit"),
+        ({"k": torch.ones(1, 2, 10, 8).double()}, "one dtype"),
+        ({"v": torch.ones(2, 10, 8)}, "four axes"),
+        ({"reset": torch.zeros(1, 9, dtype=torch.bool)}, "reset, token_index or token_count"),
+        ({"token_index": torch.zeros(1, 10, dtype=torch.int32)}, "come together"),
+        (
+            {
+                "token_index": torch.full((1, 10), 10, dtype=torch.int32),
+                "token_count": torch.ones(1, dtype=torch.int32),
+            },
+            "positions of 10 tokens",
+        ),
+        (
+            {"token_index": torch.zeros(1, 10, dtype=torch.int32), "token_count": torch.full((1,), 11).int()},
+            "at most 10",
+        ),
+    ],
+)
+def test_the_operator_refuses_what_it_would_read_beyond(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        torch.ops.momentum.recurrent(*operands(torch.randn(1, 2, 10, 8), **changed))
+
+
+@pytest.mark.parametrize("which", range(7))
+def test_the_backward_operator_refuses_what_does_not_fit(which: int) -> None:
+    *inputs, elu, normalize, eps, _ = operands(torch.randn(1, 2, 70, 8))
+    y, *saved, _, _ = torch.ops.momentum.recurrent(*inputs, elu, normalize, eps, False)
+    state = torch.zeros(1, 2, 1, 8, 8)
+    flat = [y, state, None, *inputs, y, *saved, elu, normalize, eps, [True] * 6]
+    torch.ops.momentum.recurrent_backward(*flat)
+    wrong = {
+        0: y[:, :, 1:],
+        1: state[..., 1:],
+        3: y[..., 1:],
+        18: y[:, :, 1:],
+        20: saved[1][..., 1:],
+        21: saved[2][:, :, 1:],
+    }
+    wrong[7] = torch.ones(1, 2, 69)
+    at, value = list(wrong.items())[which]
+    flat[at] = value
+    with pytest.raises(ValueError, match=r"must be|fit"):
+        torch.ops.momentum.recurrent_backward(*flat)

@@ -42,6 +42,43 @@ def limit(shape: Shape) -> dict[str, Any]:
     return {"shape": list(shape), "by_threads": [one, two]}
 
 
+def family_record() -> dict[str, Any]:
+    """Gated delta takes 1 ms, momentum and coefficients a head as long, momentum delta 2 ms, Transformers 8 ms.
+
+    KDA and one token take 1 ms where Transformers takes 60 ms and 4 ms; two threads take half of everything.
+    """
+    long, short = Shape(1, 16, 1024, 128), Shape(10, 8, 784, 32)
+    members = {
+        "linear": 1e-3,
+        "momentum": 1e-3,
+        "gated delta": 1e-3,
+        "gated delta a head": 1e-3,
+        "momentum delta": 2e-3,
+    }
+    groups: list[tuple[str, Shape, str, dict[str, float | None]]] = [
+        ("members", shape, direction, {**members, "peer gated delta": 8e-3})
+        for shape in (long, short)
+        for direction in DIRECTIONS
+    ]
+    groups.append(("KDA", long, "forward", {"KDA": 1e-3, "peer KDA": 60e-3}))
+    groups.append(("one token", long._replace(n=1), "forward", {"one token": 1e-3, "peer one token": 4e-3}))
+    blocks = []
+    for group, shape, direction, times in groups:
+        for threads in (1, 2):
+            rows = []
+            for name, seconds in times.items():
+                computes = name.removeprefix("peer ")
+                found = row(
+                    f"Transformers {computes}" if computes != name else f"auto {name}", (seconds or 0) / threads
+                )
+                rows.append(found | {"computes": computes})
+            timed = {"group": group, "threads": threads, "shape": list(shape), "direction": direction, "rows": rows}
+            blocks.append(timed | {"gemm_flops": GEMM_FLOPS * threads, "triad_bytes": 1e10 * threads})
+    kept = {name: value for name, value in record().items() if name not in ("shapes", "limits", "lengths", "long")}
+    peaks = [memory("auto gated delta", long, 1.25), memory("auto momentum delta", long, 1.4)]
+    return kept | {"command": "momentum bench --family", "family": blocks, "memory": peaks}
+
+
 def record() -> dict[str, Any]:
     """Linear takes 1 ms, momentum half of the GEMM rate allows, fast-transformers 7 ms, SDPA 10 ms."""
     shapes = []

@@ -41,6 +41,16 @@ def test_own_shapes_replace_the_standard_ones(tmp_path: Path) -> None:
     assert [block["shape"] for block in read(out)["shapes"][::2]] == [[1, 2, 33, 5], [2, 1, 8, 16]]
 
 
+def test_quick_run_of_the_family_writes_its_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, before = tmp_path / "family.json", torch.get_num_threads()
+    words = ["--family", "--quick", "--no-peers", "--shapes", "1,2,33,5", "--threads", "1", "--out", str(out)]
+    assert run(*words) == 0
+    assert "auto momentum delta" in capsys.readouterr().out
+    assert torch.get_num_threads() == before
+    shapes = [tuple(block["shape"]) for block in read(out, "family")["family"]]
+    assert shapes == [(1, 2, 33, 5), (1, 2, 33, 5), (1, 2, 33, 5), (1, 2, 1, 5)]
+
+
 def test_backends_are_named_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--backends") == 0
     shown = capsys.readouterr().out
@@ -54,6 +64,10 @@ def test_backends_are_named_with_the_reason(capsys: pytest.CaptureFixture[str]) 
         (["--threads", "0"], "momentum: --threads must be 1 or more, not 0"),
         (["--out", "."], "momentum: . is a folder; name a file"),
         (["--plot", "."], "momentum: . is a folder; name a file"),
+        (["--family", "--plot", "family.svg"], "momentum: --family has no picture"),
+        (["--family", "--shapes", "1,2,3"], "momentum: a shape is four positive whole numbers"),
+        (["--family", "--threads", "0"], "momentum: --threads must be 1 or more, not 0"),
+        (["--family", "--out", "."], "momentum: . is a folder; name a file"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(

@@ -8,7 +8,7 @@ import pytest
 from momentum_transformer import linear_attention, momentum_attention
 from momentum_transformer.bench.contestants import Contestant
 from momentum_transformer.bench.shapes import BenchError, Shape, parse_shape
-from momentum_transformer.bench.timing import Budget, growth, interleave, paired_ratio, time_shape
+from momentum_transformer.bench.timing import Budget, growth, interleave, once, paired_ratio, time_shape
 
 LINEAR = Contestant("chunked linear", "linear", lambda: linear_attention)
 MOMENTUM = Contestant("chunked momentum", "momentum", lambda: lambda q, k, v: momentum_attention(q, k, v, beta=0.6))
@@ -103,3 +103,10 @@ def test_a_shape_is_four_numbers(text: str) -> None:
 def test_anything_else_is_an_error_that_says_so(text: str) -> None:
     with pytest.raises(BenchError, match="four positive whole numbers b,h,n,d"):
         parse_shape(text)
+
+
+def test_the_clock_may_be_another() -> None:
+    ticks = iter(range(100))
+    assert once(lambda: None, lambda: float(next(ticks))) == 1.0
+    seconds = interleave({"a": lambda: None}, {"a": 3}, lambda: float(next(ticks)))
+    assert seconds == {"a": {0: 1.0, 1: 1.0, 2: 1.0}}

@@ -183,8 +183,9 @@ def test_one_compiled_graph_serves_every_length(mask: str) -> None:
     assert graphs[0] == graphs[-1]
 
 
-@pytest.mark.parametrize("member", ["gated delta", "momentum delta"])
-def test_members_unknown_to_native_code_are_compiled_by_chunks(member: str) -> None:
+@needs_native
+@pytest.mark.parametrize("member", ["gated delta", "momentum delta", "everything"])
+def test_compiled_graphs_contain_the_native_operators_of_every_member(member: str) -> None:
     torch.compiler.reset()
     given = family.inputs(member, 70)
     leaves = family.leaves(given)
@@ -197,12 +198,7 @@ def test_members_unknown_to_native_code_are_compiled_by_chunks(member: str) -> N
         [*(str(i) for i in range(len(found))), *leaves],
         1e-11,
     )
-    assert recorder.names == []
-    message = 'backend="native" cannot be used: beyond linear and momentum attention it has neither gradients'
-    with pytest.raises(torch._dynamo.exc.Unsupported, match=message):  # what Dynamo makes of every error
-        compiled(**given, backend="native")
-    with pytest.raises(ValueError, match=message):
-        torch.compile(recurrent_attention, backend=recorder)(**given, backend="native")
+    assert recorder.names == ["momentum.recurrent", "momentum.recurrent_backward"]
 
 
 def test_compiled_gated_delta_is_the_same() -> None:

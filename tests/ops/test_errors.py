@@ -138,10 +138,6 @@ S, Z, TOKEN = torch.zeros(2, 3, 4, 4), torch.zeros(2, 3, 4), torch.full((2, 3, 8
         ({"state": RecurrentState(S), "normalize": True}, "state.z must be a tensor, not NoneType"),
         ({"state": RecurrentState(S[:1])}, r"state.s must have shape \(2, 3, 4, 4\) .*, not \(1, 3, 4, 4\)"),
         ({"state": STATE}, "state must be a RecurrentState, not MomentumState"),
-        (
-            {"backend": "native", "delta": 1.0, "v": X.clone().requires_grad_()},
-            'backend="native" cannot be used: beyond linear and momentum attention it has neither gradients',
-        ),
         ({"backend": "quadratic", "eta": 0.5}, 'backend="quadratic" cannot be used: .*not eta'),
     ],
 )

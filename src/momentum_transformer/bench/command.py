@@ -11,7 +11,8 @@ from rich.console import Console
 from ..backend.choose import active_backend
 from ..backend.choose import backends as statuses
 from ..training.allocator import keep_freed_memory
-from . import tables
+from . import family_tables, tables
+from .family import FULL_FAMILY, QUICK_FAMILY, run_family
 from .shapes import BenchError, Shape, parse_shape
 from .suite import FULL, QUICK, run, write
 
@@ -26,6 +27,7 @@ def run_bench(
     out: Path | None,
     plot: Path | None,
     quick: bool,
+    family: bool = False,
     transformers: bool = False,
 ) -> None:
     if backends:
@@ -35,11 +37,11 @@ def run_bench(
     if transformers:
         _bench_transformers(console, out, quick=quick)
         return
-    plan = replace(QUICK if quick else FULL, peers=peers)
-    if shapes:
-        plan = replace(plan, shapes=tuple(dict.fromkeys(map(parse_shape, shapes))))
     if threads is not None and threads < 1:
         raise BenchError(f"--threads must be 1 or more, not {threads}")
+    if family and plot:
+        raise BenchError("--family has no picture: leave out --plot, or --family")
+    wanted = tuple(dict.fromkeys(map(parse_shape, shapes)))
     draw = _painter() if plot else None
     for path in (out, plot):
         if path is not None and path.is_dir():
@@ -49,13 +51,11 @@ def run_bench(
         console.print("This takes some minutes; each table appears when it is complete.\n")
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
+    measure = _measure_family if family else _measure
     try:
-        record = run(plan, lambda part, so_far: _show(console, part, so_far))
+        record = measure(console, wanted, peers=peers, quick=quick)
     finally:
         torch.set_num_threads(before)
-    console.print(tables.terminal(tables.memory_table(record)))
-    if not quick:
-        console.print(tables.terminal(tables.targets_table(record)))
     if out:
         write(record, out)
         console.print(f"every number: {out}", soft_wrap=True)
@@ -63,6 +63,38 @@ def run_bench(
         plot.parent.mkdir(parents=True, exist_ok=True)
         plot.write_text(draw(record))
         console.print(f"picture: {plot}", soft_wrap=True)
+
+
+def _measure(console: Console, shapes: tuple[Shape, ...], *, peers: bool, quick: bool) -> dict[str, Any]:
+    plan = replace(QUICK if quick else FULL, peers=peers)
+    plan = replace(plan, shapes=shapes) if shapes else plan
+    record = run(plan, lambda part, so_far: _show(console, part, so_far))
+    console.print(tables.terminal(tables.memory_table(record)))
+    if not quick:
+        console.print(tables.terminal(tables.targets_table(record)))
+    return record
+
+
+def _measure_family(console: Console, shapes: tuple[Shape, ...], *, peers: bool, quick: bool) -> dict[str, Any]:
+    plan = replace(QUICK_FAMILY if quick else FULL_FAMILY, peers=peers)
+    plan = plan.at(shapes) if shapes else plan
+    record = run_family(plan, torch.get_num_threads(), lambda part, so_far: _show_family(console, part, so_far))
+    console.print(tables.terminal(tables.memory_table(record)))
+    if not quick:
+        for threads in family_tables.threads_of(record):
+            console.print(tables.terminal(family_tables.targets_table(record, threads)))
+        console.print(tables.terminal(family_tables.bounds_table(record)))
+    return record
+
+
+def _show_family(console: Console, part: str, record: dict[str, Any]) -> None:
+    """Who takes part, or what was timed last."""
+    if part == "contestants":
+        console.print(tables.terminal(tables.backends_table(record)))
+        table = family_tables.gate_table(record)
+    else:
+        table = family_tables.block_table(family_tables.together(record)[-1])
+    console.print(tables.terminal(table))
 
 
 def _bench_transformers(console: Console, out: Path | None, *, quick: bool) -> None:

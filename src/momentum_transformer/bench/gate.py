@@ -1,6 +1,9 @@
-"""The gate: outputs and gradients agree with the quadratic reference in float64, or nothing is timed."""
+"""The gate: outputs and gradients agree with a reference in float64, or nothing is timed.
 
-from collections.abc import Callable, Sequence
+The reference is the quadratic form, and for members of the family the recurrence, token by token.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,8 +12,10 @@ import torch
 from ..attention import linear_attention, momentum_attention
 from ..ops.shapes import Tensor
 from .contestants import BETA, Attend, Contestant, UnavailableError, inputs
+from .members import EXTRAS, attend_member, names
+from .shapes import Shape
 
-ODD = (2, 3, 67, 7)
+ODD = Shape(2, 3, 67, 7)
 # worst error of any element, relative to the largest element of the same tensor
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 
@@ -38,6 +43,8 @@ def softmax_reference(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 def reference(contestant: Contestant) -> Attend:
     """What the contestant ought to compute."""
+    if contestant.computes in EXTRAS:
+        return partial(attend_member, computes=contestant.computes, backend="recurrent")
     if contestant.computes == "softmax":
         return softmax_reference
     if contestant.computes == "linear":
@@ -52,10 +59,11 @@ def judge(contestant: Contestant, widths: Sequence[int]) -> Verdict:
     except UnavailableError as reason:
         return Verdict(contestant.name, "unavailable", str(reason))
     worst = 0.0
-    for shape in (ODD, *((1, 2, 150, width) for width in sorted(set(widths)))):
+    for shape in (ODD, *(Shape(1, 2, 150, width) for width in sorted(set(widths)))):
+        shape = shape._replace(n=1) if contestant.computes == "one token" else shape
         for dtype in (torch.float64, torch.float32) if contestant.double else (torch.float32,):
             try:
-                errors = compare(attend, reference(contestant), shape, dtype)
+                errors = compare(contestant, attend, shape, dtype)
             except (RuntimeError, ValueError, TypeError, AssertionError) as failure:
                 return Verdict(contestant.name, "disagrees", f"fails at {shape}: {failure}".splitlines()[0])
             part, error = max(errors.items(), key=lambda item: item[1])
@@ -67,22 +75,25 @@ def judge(contestant: Contestant, widths: Sequence[int]) -> Verdict:
     return Verdict(contestant.name, "agrees", contestant.note, worst)
 
 
-def compare(
-    attend: Attend, expected: Attend, shape: tuple[int, int, int, int], dtype: torch.dtype
-) -> dict[str, float]:
+def compare(contestant: Contestant, attend: Attend, shape: Shape, dtype: torch.dtype) -> dict[str, float]:
     """The error of y and of every gradient, with inputs of this dtype, against the reference in float64."""
-    *qkv, grad = inputs(shape, dtype)
-    found = _results(attend, qkv, grad)
-    right = _results(expected, [x.detach().double().requires_grad_() for x in qkv], grad.double())
+    *tensors, grad = inputs(shape, dtype, contestant.computes)
+    adapt = contestant.adapt
+    found = _results(attend if adapt is None else lambda *x: attend(*adapt(*x)), tensors, grad, contestant)
+    double = [x.detach().double().requires_grad_() for x in tensors]
+    right = _results(reference(contestant), double, grad.double(), contestant)
     return {name: _error(found[name], right[name]) for name in right}
 
 
-def _results(attend: Callable[..., Tensor], qkv: Sequence[Tensor], grad: Tensor) -> dict[str, Tensor]:
-    y = attend(*qkv)
-    gradients = torch.autograd.grad(y, qkv, grad)
-    return dict(
-        zip(("y", "the gradient of q", "the gradient of k", "the gradient of v"), (y, *gradients), strict=True)
-    )
+def _results(attend: Attend, tensors: Sequence[Tensor], grad: Tensor, contestant: Contestant) -> dict[str, Tensor]:
+    with torch.no_grad():  # which may be served by other code than a call with gradients
+        forward = attend(*tensors)
+    if contestant.computes == "one token":  # decoding
+        return dict(zip(("y", "the state"), forward, strict=True))
+    y = attend(*tensors)
+    gradients = torch.autograd.grad(y, tensors, grad)
+    parts = (f"the gradient of {name}" for name in names(contestant.computes))
+    return {"y": forward, "y with gradients": y} | dict(zip(parts, gradients, strict=True))
 
 
 def _error(found: Tensor, right: Tensor) -> float:

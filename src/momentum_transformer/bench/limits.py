@@ -19,13 +19,28 @@ from ..report.tables import Table
 from ..training.allocator import keep_freed_memory
 from ..training.run_directory import provenance
 from .contestants import BETA, Computes, UnavailableError, find, inputs, our
+from .members import extra_bytes
 from .shapes import TARGETS, BenchError, Shape
 from .suite import write
 from .targets import BACKWARD_TIMES, FORWARD_TIMES, MOMENTUM_RATIO, SHARE, Record
-from .timing import DIRECTIONS, GEMM, Budget, interleave, once, prepare
+from .timing import DIRECTIONS, GEMM, Budget, interleave, moved_by_triad, once, prepare
 
 PEER = "fast-transformers"
 COMPUTES: tuple[Computes, ...] = ("linear", "momentum")
+
+
+# Multiply-adds of the token form on an element of the state, forward and backward. Forward: a token is added (through m,
+# if there is momentum), q reads the state, the erase vector of the next token reads it; a decay a channel is one
+# multiplication more. Backward: s (and m) are made once more; from the last token to the first q·dy is added to ds and
+# p·do, the gradient of the prediction, taken off again, k and u read ds for du and dk, dy and do read s for dq and dp, and
+# the product of ds and s is the gradient of the decay. Momentum has dm ← dm + γ·ds and the gradients of β and γ besides.
+MEMBER_ADDS = {
+    "gated delta": (3, 7 + 1),
+    "gated delta a head": (3, 7 + 1),
+    "momentum delta": (4, 10 + 2),
+    "KDA": (4, 8 + 2),
+    "one token": (3, 0),
+}
 
 
 def operations(shape: Shape, computes: str, direction: str) -> float:
@@ -34,15 +49,25 @@ def operations(shape: Shape, computes: str, direction: str) -> float:
     A token is added to every element of the state, and reads it; momentum also adds m to s. Backward does the same
     three times over, for dq, dk and dv. Long sequences add up s from its value before the segment, once each way.
     """
-    scan = (2 if computes == "linear" else 3) * shape.d**2
-    base = shape.d**2 if sums_segments(shape.n) else 0
-    per_token = scan + base if direction == "forward" else 4 * scan + 2 * base
+    if computes in MEMBER_ADDS:
+        forward, backward = MEMBER_ADDS[computes]
+        per_token: float = (forward if direction == "forward" else forward + backward) * shape.d**2
+    else:
+        scan = (2 if computes == "linear" else 3) * shape.d**2
+        base = shape.d**2 if sums_segments(shape.n) else 0
+        per_token = scan + base if direction == "forward" else 4 * scan + 2 * base
     return shape.b * shape.h * shape.n * 2 * per_token
 
 
-def bytes_moved(shape: Shape, direction: str) -> int:
-    """Each of q, k, v and y once; backward also reads these and dy, and writes dq, dk, dv."""
-    return (4 if direction == "forward" else 12) * shape.bytes()
+def bytes_moved(shape: Shape, direction: str, computes: str = "linear") -> int:
+    """Each of q, k, v and y once, and what a member takes besides; backward reads these and dy, and writes gradients.
+
+    One token also writes the state.
+    """
+    extras = extra_bytes(computes, shape)
+    if computes == "one token":
+        return 4 * shape.bytes() + extras + moved_by_triad(shape)
+    return 4 * shape.bytes() + extras if direction == "forward" else 12 * shape.bytes() + 3 * extras
 
 
 def measure_limits(shape: Shape, budget: Budget) -> dict[str, Any]:

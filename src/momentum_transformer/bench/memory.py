@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 from ..training.allocator import keep_freed_memory
-from .contestants import find, inputs
+from .contestants import adapted, find, inputs
+from .members import extra_bytes
 from .shapes import BenchError, Shape, parse_shape
 from .timing import available_memory
 
-TENSORS = 8  # q, k, v, y and their gradients
 SMALLEST = 30e6  # bytes; below, the process's own comings and goings matter
 
 
@@ -28,7 +28,7 @@ def measure(name: str, shape: Shape, dtype: str = "float32", *, calls: int = 1, 
 
     Not tried where `factor` times the bytes of inputs, outputs and gradients could not be had.
     """
-    tensors = TENSORS * shape.bytes(getattr(torch, dtype).itemsize)
+    tensors = _tensors(name, shape, getattr(torch, dtype).itemsize)
     row: dict[str, Any] = {"name": name, "shape": list(shape), "dtype": dtype, "tensors": tensors}
     if not Path("/proc/self/clear_refs").exists():
         return row | {"skipped": "peak memory is measured on Linux only"}
@@ -46,6 +46,11 @@ def measure(name: str, shape: Shape, dtype: str = "float32", *, calls: int = 1, 
     return row | {"ratio": row["peak"] / tensors}
 
 
+def _tensors(name: str, shape: Shape, size: int) -> int:
+    """Bytes of q, k, v, y, of what a member takes besides, and of all their gradients."""
+    return 8 * shape.bytes(size) + 2 * extra_bytes(find(name).computes, shape, size)
+
+
 def _status(field: str) -> int:
     """Bytes, from what Linux knows of this process."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -53,19 +58,21 @@ def _status(field: str) -> int:
 
 
 def _forward_backward(name: str, shape: Shape, dtype: torch.dtype, calls: int) -> dict[str, Any]:
-    attend = find(name).load()
-    q, k, v, grad = inputs((1, shape.h, 256, shape.d), dtype)
-    attend(q, k, v).backward(grad)  # whatever is loaded at first use is not the call's own
-    del q, k, v, grad
+    contestant = find(name)
+    attend = contestant.load()
+    *leaves, grad = adapted(contestant, inputs((1, shape.h, 256, shape.d), dtype, contestant.computes))
+    attend(*leaves).backward(grad)  # whatever is loaded at first use is not the call's own
+    del leaves, grad
     Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
     before = _status("VmRSS")
-    q, k, v, grad = inputs(shape, dtype)
+    *leaves, grad = adapted(contestant, inputs(shape, dtype, contestant.computes))
     seconds = []
     found: dict[str, Any] = {}
     for i in range(calls):
-        q.grad = k.grad = v.grad = None
+        for leaf in leaves:
+            leaf.grad = None
         start = time.perf_counter()
-        attend(q, k, v).backward(grad)
+        attend(*leaves).backward(grad)
         seconds.append(time.perf_counter() - start)
         if i == 0:
             found["peak"] = _status("VmHWM") - before

@@ -1,9 +1,10 @@
-"""Adapters: each peer's own causal linear attention as a function of (q, k, v) in our layout, with φ = elu + 1.
+"""Adapters: each peer's own causal attention as a function of our tensors; of linear attention with φ = elu + 1.
 
 A peer is imported when it is asked for, and only then. None is needed for anything else.
 """
 
 import importlib.util
+import inspect
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -76,6 +77,55 @@ def linear_attention_transformer() -> Attend:
         return y
 
     return attend
+
+
+def for_transformers(
+    q: Tensor, k: Tensor, v: Tensor, alpha: Tensor, eta: Tensor, *state: Tensor
+) -> tuple[Tensor, ...]:
+    """(b, n, h, …) as Transformers takes it, with the logarithm of α, and q times √d, by which it divides."""
+    own = (q * q.shape[-1] ** 0.5, k, v, alpha.log(), eta)
+    return *(x.transpose(1, 2) for x in own), *state
+
+
+def transformers_gated_delta() -> Callable[..., Tensor]:
+    """The chunked form of Qwen3-Next's layers in pure PyTorch; it works in float32."""
+    return _transformers_chunked("qwen3_next", "torch_chunk_gated_delta_rule")
+
+
+def transformers_kda() -> Callable[..., Tensor]:
+    """The chunked form of Kimi Linear's layers in pure PyTorch; it works in float32."""
+    return _transformers_chunked("kimi_linear", "chunk_kimi_delta_attention")
+
+
+def transformers_one_token() -> Callable[..., tuple[Tensor, Tensor]]:
+    """The token-by-token form that Qwen3-Next decodes with, and the state after it."""
+    reference = _transformers("qwen3_next", "torch_recurrent_gated_delta_rule")
+
+    def attend(*tensors: Tensor) -> tuple[Tensor, Tensor]:
+        *own, state = tensors
+        y, after = reference(*own, initial_state=state, output_final_state=True)
+        return y.transpose(1, 2), after
+
+    return attend
+
+
+def _transformers_chunked(model: str, name: str) -> Callable[..., Tensor]:
+    reference = _transformers(model, name)
+
+    def attend(*tensors: Tensor) -> Tensor:
+        y: Tensor = reference(*tensors)[0]
+        return y.transpose(1, 2)
+
+    return attend
+
+
+def _transformers(model: str, name: str) -> Any:
+    """The function itself: what Transformers wraps around it may call other packages, which need a GPU."""
+    module = _quiet_import(f"transformers.models.{model}.modeling_{model}")
+    function = getattr(module, name, None)
+    if function is None:
+        raise ImportError(f"this version of transformers has no {name}")
+    return inspect.unwrap(function)
 
 
 def _quiet_import(name: str) -> ModuleType:

@@ -34,6 +34,9 @@ class Shape(NamedTuple):
 TARGETS = (Shape(64, 8, 128, 32), Shape(10, 8, 784, 32), Shape(4, 8, 3072, 32), Shape(1, 8, 65536, 64))
 LENGTHS = tuple(Shape(1, 8, 2**i, 64) for i in range(6, 17))
 MEMORY_LENGTHS = LENGTHS[-5:]
+FAMILY_SHAPES = (Shape(1, 16, 1024, 128), Shape(1, 16, 4096, 128), Shape(4, 8, 1024, 64), Shape(10, 8, 784, 32))
+KDA_SHAPES = FAMILY_SHAPES[:3]
+TOKENS = (Shape(1, 16, 1, 128), Shape(4, 8, 1, 64))  # one token after others, of the first and of the third
 LONG = tuple(Shape(1, 8, 2**i, 64) for i in (18, 19, 20))
 
 

@@ -52,7 +52,7 @@ def run(plan: Plan, watch: Watch) -> dict[str, Any]:
     record: dict[str, Any] = {
         "format": FORMAT,
         **provenance(),
-        "peers": {one.package: _version(one.package) for one in entrants if one.package},
+        "peers": {one.package: package_version(one.package) for one in entrants if one.package},
         "backends": [status._asdict() for status in backends()],
         "active": active,
         "beta": BETA,
@@ -126,18 +126,19 @@ def write(record: Mapping[str, Any], path: Path) -> None:
     temporary.replace(path)
 
 
-def read(path: Path) -> dict[str, Any]:
-    """A record, as `momentum bench --out` wrote it."""
+def read(path: Path, part: str = "shapes") -> dict[str, Any]:
+    """A record, as `momentum bench --out` wrote it; `part` is "family" for one of `--family`."""
     try:
         record: Any = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise BenchError(f"{path} cannot be read: {error}") from None
-    if not isinstance(record, dict) or record.get("format") != FORMAT or "shapes" not in record:
+    if not isinstance(record, dict) or record.get("format") != FORMAT or part not in record:
         raise BenchError(f"{path} is not a record of `momentum bench`")
     return record
 
 
-def _version(package: str) -> str | None:
+def package_version(package: str) -> str | None:
+    """As pip knows it; None where it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -45,7 +45,7 @@ def shape_table(record: Record, shape: Shape) -> Table:
         for row, block in zip((forward, whole), both, strict=True):
             # softmax stands against momentum, everyone else against the same function
             ours = best(block, f"{active} {row['computes'] if row['computes'] != 'softmax' else 'momentum'}")
-            cells += [_milliseconds(row), f"{row['best'] / ours:.2f}" if "best" in row and ours else ""]
+            cells += [milliseconds(row), f"{row['best'] / ours:.2f}" if "best" in row and ours else ""]
         cells.insert(3, "" if share is None else f"{100 * share:.0f} %")
         rows.append(tuple(cells))
     gemm = " and ".join(f"{block['gemm_flops'] / 1e9:.0f}" for block in both)
@@ -63,7 +63,7 @@ def lengths_table(record: Record) -> Table:
         columns += [f"{row['name'].removesuffix(' momentum')}: {what}" for row in found[0]["rows"]]
         for block in found:
             cells = rows.setdefault(block["shape"][2], [f"{block['shape'][2]:,}"])
-            cells += [_milliseconds(row, median=False) for row in block["rows"]]
+            cells += [milliseconds(row, median=False) for row in block["rows"]]
     b, h, _, d = record["lengths"][0]["shape"]
     title = (
         f"Momentum against softmax by length: best ms, b = {b}, h = {h}, d = {d}; in brackets what was not run. "
@@ -144,23 +144,25 @@ def markdown(record: Record) -> str:
     sections += [lengths_table(record), memory_table(record), contestants_table(record)]
     first, *rest = (f"**{table.title}**\n\n{table.markdown()}" for table in sections)
     picture = "![Time and memory against the length](results/bench.svg)\n"
-    return "\n".join([_where(record), first, picture, *rest])
+    return "\n".join([where(record, f"{record['threads']} threads"), first, picture, *rest])
 
 
-def _where(record: Record) -> str:
+def where(record: Record, threads: str) -> str:
+    """On which machine, with which versions and by which command a record was made."""
     versions = {**record["versions"], **record["peers"]}
     installed = ", ".join(f"{name} {number}" for name, number in versions.items() if number)
     missing = [name for name, number in record["peers"].items() if not number]
     absent = f" Not installed: {', '.join(missing)}." if missing else ""
     return (
-        f"float32, causal, β = {record['beta']:g}, {record['threads']} threads on {record['cores']} cores of "
+        f"float32, causal, β = {record['beta']:g}, {threads} on {record['cores']} cores of "
         f"{record['cpu']}, Python {record['python']}, {installed}.{absent} Allocator: {record['allocator']}. "
         f"Command: `{record['command']}`, {record['started']}, commit {(record['commit'] or 'unknown')[:12]}"
         f"{' with changes' if record['dirty'] else ''}.\n"
     )
 
 
-def _milliseconds(row: Mapping[str, Any], *, median: bool = True) -> str:
+def milliseconds(row: Mapping[str, Any], *, median: bool = True) -> str:
+    """The best, with the median in brackets; or why there is none."""
     if "best" not in row:
         return f"skip: {row['skipped']}" if median else f"({row['skipped']})"
     numbers = [row[name] * 1e3 for name in (("best", "median") if median else ("best",))]

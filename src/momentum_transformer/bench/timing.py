@@ -12,9 +12,11 @@ import torch
 
 from ..ops.shapes import Tensor
 from ..training.allocator import give_back
-from .contestants import OURS, Attend, Contestant, inputs
+from .contestants import OURS, Attend, Contestant, adapted, inputs
+from .members import EXTRAS
 from .shapes import Shape
 
+Clock = Callable[[], float]
 Direction = Literal["forward", "forward+backward"]
 DIRECTIONS: tuple[Direction, ...] = ("forward", "forward+backward")
 GEMM = 1024
@@ -36,28 +38,35 @@ class Budget:
 
 
 def time_shape(
-    shape: Shape, direction: Direction, contestants: Mapping[Contestant, Attend], budget: Budget
+    shape: Shape,
+    direction: Direction,
+    contestants: Mapping[Contestant, Attend],
+    budget: Budget,
+    *,
+    clock: Clock = time.perf_counter,
 ) -> dict[str, Any]:
     """Best and median seconds of everyone at one shape, and the rate of a matrix product in the same rounds."""
     give_back()
     calls: dict[str, Callable[[], object]] = {}
     skipped: dict[str, str] = {}
-    tensors = inputs(shape)
+    tensors: dict[str, tuple[Tensor, ...]] = {}
     for contestant, attend in contestants.items():
         reason = _too_much(shape, direction, contestant, attend, budget)
         if reason:
             skipped[contestant.name] = reason
-        else:
-            calls[contestant.name] = prepare(attend, tensors, direction)
-    a, b = torch.randn(GEMM, GEMM), torch.randn(GEMM, GEMM)
-    calls["gemm"] = lambda: a @ b
+            continue
+        kind = contestant.computes if contestant.computes in EXTRAS else "linear"  # who takes the same shares them
+        if kind not in tensors:
+            tensors[kind] = inputs(shape, computes=kind)
+        calls[contestant.name] = prepare(attend, adapted(contestant, tensors[kind]), direction)
+    calls |= _machine(shape)
     rounds = {}
     for name, call in calls.items():  # the first call warms up, and says how many more there is time for
         try:
             rounds[name] = budget.rounds(once(call))
         except (RuntimeError, ValueError, AssertionError) as failure:
             skipped[name] = f"failed: {failure}".splitlines()[0]
-    seconds = interleave({name: calls[name] for name in rounds}, rounds)
+    seconds = interleave({name: calls[name] for name in rounds}, rounds, clock)
     rows = []
     for contestant in contestants:
         name = contestant.name
@@ -72,6 +81,7 @@ def time_shape(
         "shape": list(shape),
         "direction": direction,
         "gemm_flops": 2 * GEMM**3 / min(seconds["gemm"].values()),
+        "triad_bytes": 3 * moved_by_triad(shape) / min(seconds["triad"].values()),
         "rows": rows,
         "momentum_to_linear": {
             backend: paired_ratio(seconds[f"{backend} momentum"], seconds[f"{backend} linear"])
@@ -81,21 +91,35 @@ def time_shape(
     }
 
 
-def prepare(attend: Attend, tensors: Sequence[Tensor], direction: Direction) -> Callable[[], object]:
-    """One call with these q, k, v and gradient of y."""
-    q, k, v, grad = tensors
+def _machine(shape: Shape) -> dict[str, Callable[[], object]]:
+    """What the machine can do: a matrix product, and c = a + b on tensors of the shape."""
+    a, b = torch.randn(GEMM, GEMM), torch.randn(GEMM, GEMM)
+    left, right, total = (torch.randn(moved_by_triad(shape) // 4) for _ in range(3))
+    return {"gemm": lambda: a @ b, "triad": lambda: torch.add(left, right, out=total)}
 
-    def forward() -> Tensor:
+
+def moved_by_triad(shape: Shape) -> int:
+    """Bytes of one tensor: a row for each token, or of a single token the state."""
+    return shape._replace(n=shape.d).bytes() if shape.n == 1 else shape.bytes()
+
+
+def prepare(attend: Attend, tensors: Sequence[Tensor], direction: Direction) -> Callable[[], object]:
+    """One call with these q, k, v, what a member takes besides, and gradient of y."""
+    *leaves, grad = tensors
+
+    def forward() -> object:
         with torch.no_grad():
-            return attend(q, k, v)
+            return attend(*leaves)
 
     def forward_backward() -> Sequence[Tensor]:
-        return torch.autograd.grad(attend(q, k, v), (q, k, v), grad)
+        return torch.autograd.grad(attend(*leaves), leaves, grad)
 
     return forward if direction == "forward" else forward_backward
 
 
-def interleave(calls: Mapping[str, Callable[[], object]], rounds: Mapping[str, int]) -> dict[str, dict[int, float]]:
+def interleave(
+    calls: Mapping[str, Callable[[], object]], rounds: Mapping[str, int], clock: Clock = time.perf_counter
+) -> dict[str, dict[int, float]]:
     """Seconds of every call by round. Whoever has fewer rounds takes part in some, evenly spread over all."""
     total = max(rounds.values())
     seconds: dict[str, dict[int, float]] = {name: {} for name in calls}
@@ -105,7 +129,7 @@ def interleave(calls: Mapping[str, Callable[[], object]], rounds: Mapping[str, i
         for name in names[first:] + names[:first]:
             share = rounds[name]
             if (i + 1) * share // total > i * share // total:
-                seconds[name][i] = once(calls[name])
+                seconds[name][i] = once(calls[name], clock)
                 if available_memory() < enough:  # what contestants leave behind in pieces adds up
                     give_back()
     return seconds
@@ -128,11 +152,11 @@ def available_memory() -> float:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), math.inf)
 
 
-def once(call: Callable[[], object]) -> float:
+def once(call: Callable[[], object], clock: Clock = time.perf_counter) -> float:
     """Seconds of one call."""
-    start = time.perf_counter()
+    start = clock()
     call()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def _too_much(shape: Shape, direction: Direction, contestant: Contestant, attend: Attend, budget: Budget) -> str:
@@ -142,7 +166,10 @@ def _too_much(shape: Shape, direction: Direction, contestant: Contestant, attend
         return f"≈ {needed / 1e9:.0f} GB"
     if shape.n <= PILOT:
         return ""
-    eighth, quarter = (prepare(attend, inputs(shape._replace(n=shape.n // part)), direction) for part in (8, 4))
+    eighth, quarter = (
+        prepare(attend, adapted(contestant, inputs(part, computes=contestant.computes)), direction)
+        for part in (shape._replace(n=shape.n // 8), shape._replace(n=shape.n // 4))
+    )
     once(eighth)
     short = once(eighth)
     if 8 * short > budget.call:

@@ -1,5 +1,6 @@
 """Gradients of the native causal attention: by native kernels, or by the chunked form for higher derivatives."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from ...ops.tracing import eager, has_tangent
 from ..call import Call
 from ..pytorch import CHUNKED
 from . import causal_operator
+from .recomputed import mask_of, recomputed_gradients
 
 TENSORS = 7  # q, k, v, s, z, beta, gamma: what may need gradients
 
@@ -47,7 +49,10 @@ def _backward(ctx: Any, dy: Tensor | None, *others: Tensor | None) -> tuple[Tens
     if dy is None and ds_after is None and dz_after is None:
         return (None,) * TENSORS + nothing
     if torch.is_grad_enabled() or has_tangent(dy, ds_after, dz_after):
-        return *_differentiable(ctx, dy, ds_after, dz_after), *nothing
+        compute = partial(in_pytorch, tokens=(token_index, token_count), options=ctx.options)
+        grads = (dy, ds_after, dz_after)
+        needed = ctx.needs_input_grad[:TENSORS]
+        return *recomputed_gradients(compute, ctx.saved_tensors[:TENSORS], needed, grads), *nothing
     if dy is None:
         dy = torch.zeros_like(y)
     if (ds_after is None) != (dz_after is None):
@@ -81,27 +86,6 @@ class _Causal(torch.autograd.Function):
         return *_backward(ctx, *grads)[:TENSORS], None
 
 
-def _differentiable(
-    ctx: Any, dy: Tensor | None, ds_after: Tensor | None, dz_after: Tensor | None
-) -> tuple[Tensor | None, ...]:
-    """The same gradients by the chunked form in PyTorch, which can be differentiated again, or forwards."""
-    again = torch.is_grad_enabled()
-    with torch.enable_grad():
-        # views, so that each is differentiated by itself: q, k, v may be one tensor, or one be made from another
-        inputs = [None if x is None else x.view_as(x) for x in ctx.saved_tensors[:TENSORS]]
-        outputs = in_pytorch(*inputs, *ctx.saved_tensors[TENSORS : TENSORS + 2], *ctx.options)  # type: ignore[arg-type]
-    wanted = [x is not None and needed for x, needed in zip(inputs, ctx.needs_input_grad, strict=False)]
-    differentiated = [x for x, needed in zip(inputs, wanted, strict=True) if x is not None and needed]
-    pairs = zip(outputs, (dy, ds_after, dz_after), strict=True)
-    # an output that depends on none of the wanted inputs has no graph: its gradients are zero
-    reached = [(out, d) for out, d in pairs if d is not None and out.requires_grad]
-    if not reached:
-        return (None,) * TENSORS
-    outs, grads = zip(*reached, strict=True)
-    found = iter(torch.autograd.grad(outs, differentiated, grads, create_graph=again, allow_unused=True))
-    return tuple(next(found) if needed else None for needed in wanted)
-
-
 def in_pytorch(
     q: Tensor,
     k: Tensor,
@@ -110,17 +94,13 @@ def in_pytorch(
     z: Tensor | None,
     beta: Tensor | None,
     gamma: Tensor | None,
-    token_index: Tensor | None,
-    token_count: Tensor | None,
-    elu: bool,
-    normalize: bool,
-    eps: float,
+    *,
+    tokens: tuple[Tensor | None, Tensor | None],
+    options: tuple[bool, bool, float],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What `momentum::causal` computes, without it: y and the state after the last token."""
-    mask = None
-    if token_index is not None and token_count is not None:
-        exists = torch.arange(q.shape[2], device=token_index.device) < token_count[:, None]
-        mask = torch.zeros_like(token_index, dtype=torch.bool).scatter(1, token_index.long(), exists)
+    elu, normalize, eps = options
+    mask = mask_of(*tokens)
     state = None
     if s is not None and z is not None:
         state = RecurrentState(s[..., 0, :, :], None if beta is None else s[..., 1, :, :], z)

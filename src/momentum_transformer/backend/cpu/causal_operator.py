@@ -34,7 +34,7 @@ _library.define(
 )
 
 
-def _wide(q: Tensor) -> torch.dtype:
+def wide_dtype(q: Tensor) -> torch.dtype:
     return torch.float64 if q.dtype == torch.float64 else torch.float32
 
 
@@ -126,7 +126,7 @@ def _causal_outputs(
     keep: bool = True,
     traced: bool = True,
 ) -> tuple[Tensor, ...]:
-    (b, h, n, d), e, wide = q.shape, v.shape[-1], _wide(q)
+    (b, h, n, d), e, wide = q.shape, v.shape[-1], wide_dtype(q)
     planes, parts = 1 if beta is None else 2, _segments(n)
     # in a trace n may be symbolic: shapes depend on it by arithmetic alone, and no size is 1 for some n and more for
     # others, since layouts, and so the trace, would tell these apart
@@ -202,7 +202,7 @@ def _causal_fake(q: Tensor, k: Tensor, v: Tensor, *rest: object) -> tuple[Tensor
 def _backward_outputs(
     q: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, token_index: Tensor | None, has_state: bool, learned: bool
 ) -> tuple[Tensor, ...]:
-    (b, h, _, d), e, planes, wide = q.shape, v.shape[-1], 1 if beta is None else 2, _wide(q)
+    (b, h, _, d), e, planes, wide = q.shape, v.shape[-1], 1 if beta is None else 2, wide_dtype(q)
     return (
         *(empty_rows(x, token_index) for x in (q, k, v)),
         q.new_empty((b, h, planes, d, e) if has_state else (0,), dtype=wide),

@@ -55,6 +55,12 @@ class Coefficient(ctypes.Structure):
     _fields_ = tuple(_pointers("heads tokens"))
 
 
+class CoefficientGradient(ctypes.Structure):
+    """native/problem.h, field by field."""
+
+    _fields_ = tuple(_pointers("heads tokens"))
+
+
 class FamilyProblem(Problem):
     """native/problem.h: what this adds to a Problem."""
 
@@ -63,6 +69,8 @@ class FamilyProblem(Problem):
         ("coefficients", Coefficient * 6),
         *_views("erase"),
         *_pointers("reset predictions"),
+        *_views("d_erase"),
+        ("d_family", CoefficientGradient * 6),
     )
 
 
@@ -128,6 +136,7 @@ class Functions(NamedTuple):
     backward: Any
     bidirectional: Any
     family_forward: Any
+    family_backward: Any
     step: Any
     decode: Any
 

@@ -5,16 +5,16 @@ from typing import Any
 
 import torch
 
-from ...ops.coefficients import Coefficients
 from ...ops.shapes import Tensor
 from ...ops.state import RecurrentState
 from ...ops.tracing import asked_while_tracing, eager, transformed
 from ..call import Call
 from ..pytorch import distance_weights, unknown_to_the_paper
-from . import bidirectional_call, recurrent_operator, step_operator
+from . import bidirectional_call, step_operator
 from .autograd import causal
 from .causal_operator import DTYPES
 from .library import Missing, native
+from .recurrent_autograd import recurrent
 
 SHORT = 1024  # tokens: one thread is done with these before a second one has started
 
@@ -51,8 +51,6 @@ class Native:
             return "it needs causal order"
         if call.query_mask is not call.key_mask:
             return "it takes queries and keys for the same tokens, and query_mask differs from key_mask"
-        if unknown_to_the_paper(call) and (call.needs_gradients() or not eager(call.q, call.k, call.v)):
-            return "beyond linear and momentum attention it has neither gradients nor operators to trace"
         return _refusal(call)
 
     def run(self, call: Call) -> tuple[Tensor, RecurrentState | None]:
@@ -96,22 +94,16 @@ def _tokens_that_exist(mask: Tensor | None) -> tuple[Tensor | None, Tensor | Non
 def _member(x: Call) -> tuple[Tensor, RecurrentState | None]:
     """Any member of the family."""
     s, z = _planes_and_z(x)
-    c = Coefficients(*(a if a is None or a.ndim == 1 else a.to(x.wide) for a in x.c))
-    y, s_after, z_after = recurrent_operator.forward(
-        x.q,
-        x.k,
-        x.v,
-        None if x.erase is None else x.erase.to(x.q.dtype),
-        c,
-        s,
-        z,
+    erase = None if x.erase is None else x.erase.to(x.q.dtype)
+    coefficients = (a if a is None or a.ndim == 1 else a.to(x.wide) for a in x.c)
+    y, s_after, z_after = recurrent(
+        (x.q, x.k, x.v, erase, *coefficients, s, z if x.normalize else None),
         (x.reset, *_tokens_that_exist(x.key_mask)),
-        elu=x.elu,
-        normalize=x.normalize,
-        eps=x.eps,
+        (x.elu, x.normalize, x.eps),
         return_state=x.return_state,
+        needs_gradients=x.needs_gradients(),
     )
-    if s_after is None:
+    if not x.return_state:
         return y, None
     m = None if x.c.beta is None else s_after[..., 1, :, :]
     return y, RecurrentState(s_after[..., 0, :, :], m, z_after if x.keeps_z else None)

@@ -1,103 +1,230 @@
-"""Every member of the family by the native kernels.
+"""Every member of the family as PyTorch operators: `momentum::recurrent` and its backward pass.
 
-q, k, v and `erase` are (b, h, n, d) on the CPU, in one of DTYPES. A coefficient is None where it is neutral, (1,) or
-(h,) in float64, or (b, h, n) in the dtype of the computation, float32 or float64 like q; alpha also (b, h, n, d). A
-state is (b, h, planes, d, e) and (b, h, d).
+Autograd belongs to `recurrent_autograd.py`. q, k, v and `erase` are (b, h, n, d) on the CPU, in one of DTYPES. A
+coefficient is None where it is neutral, (1,) or (h,) in float64, or (b, h, n) in the dtype of the computation, float32
+or float64 like q; alpha also (b, h, n, d). A state is (b, h, planes, d, e), and (b, h, d) with a denominator.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...ops.coefficients import Coefficients
-from .causal_operator import DTYPES, SEGMENT, run
-from .library import Coefficient, FamilyProblem, TensorView, contiguous_rows, empty_rows, pointer
+from .causal_operator import DTYPES, check_no_tangent, run, wide_dtype
+from .library import Coefficient, CoefficientGradient, FamilyProblem, TensorView, contiguous_rows, empty_rows, pointer
+from .recurrent_checks import check_indices, check_inputs, check_saved, planes_of
+
+BLOCK = 32  # tokens, as in native/sequence.h
+
+_LIST = "Tensor? erase, Tensor? alpha, Tensor? beta, Tensor? gamma, Tensor? eta, Tensor? delta, Tensor? lookahead"
+_INPUTS = f"Tensor q, Tensor k, Tensor v, {_LIST}, Tensor? s, Tensor? z"
+_TOKENS = "Tensor? reset, Tensor? token_index, Tensor? token_count"
+_OPTIONS = "bool elu, bool normalize, float eps"
+_SAVED = "Tensor denominator, Tensor predictions, Tensor prefix"
+_library = torch.library.Library("momentum", "FRAGMENT")
+_library.define(
+    f"recurrent({_INPUTS}, {_TOKENS}, {_OPTIONS}, bool return_state) -> "
+    f"(Tensor y, {_SAVED}, Tensor s_after, Tensor z_after)"
+)
+_library.define(
+    f"recurrent_backward(Tensor dy, Tensor? ds_after, Tensor? dz_after, {_INPUTS}, {_TOKENS}, Tensor y, {_SAVED}, "
+    f"{_OPTIONS}, bool[] learned) -> (Tensor dq, Tensor dk, Tensor dv, Tensor d_erase, Tensor d_alpha, Tensor d_beta, "
+    "Tensor d_gamma, Tensor d_eta, Tensor d_delta, Tensor d_lookahead, Tensor ds, Tensor dz)"
+)
+INPUTS = 12  # q, k, v, erase, six coefficients, s, z: what may need gradients
+TOKENS = 3  # reset, token_index, token_count
 
 
-def _check(
-    tensors: tuple[Tensor, ...],
-    c: Coefficients,
-    state: tuple[Tensor | None, Tensor | None],
-    rows: tuple[Tensor | None, ...],
-    wide: torch.dtype,
-) -> None:
-    """The kernels get bare pointers, so everything they rely on is checked here."""
-    q, k, v, *erase = tensors
-    (b, h, n, d), e = q.shape, v.shape[-1]
-    if any(x.dtype != q.dtype for x in tensors):
-        raise ValueError(f"q, k, v and erase must have one dtype, not {', '.join(str(x.dtype) for x in tensors)}")
-    if any(x.shape != q.shape for x in (k, *erase)) or v.shape[:3] != q.shape[:3]:
-        raise ValueError(f"q, k, v, erase do not fit: {', '.join(str(tuple(x.shape)) for x in tensors)}")
-    heads = {x.shape[0] for x in c if x is not None and x.ndim == 1}
-    if len(heads) > 1 or not heads <= {1, h}:
-        raise ValueError(f"coefficients for all tokens must be one or one a head, not {sorted(heads)}")
-    for name, x in zip(c._fields, c, strict=True):
-        if x is None:
-            continue
-        shapes: tuple[tuple[int, ...], ...] = ((b, h, n), (b, h, n, d)) if name == "alpha" else ((b, h, n),)
-        if x.dtype != (torch.float64 if x.ndim == 1 else wide) or (x.ndim != 1 and x.shape not in shapes):
-            raise ValueError(f"{name} does not fit q {tuple(q.shape)}: {x.dtype} {tuple(x.shape)}")
-    shapes = ((b, h, 1 if c.beta is None else 2, d, e), (b, h, d))
-    for part, shape in zip(state, shapes, strict=True):
-        if part is not None and (part.shape != shape or part.dtype != wide):
-            raise ValueError(f"the state must be {wide} {shape}, not {part.dtype} {tuple(part.shape)}")
-    reset, token_index, token_count = rows
-    if (token_index is None) != (token_count is None) or (state[0] is None) != (state[1] is None):
-        raise ValueError("token_index and token_count come together, and so do s and z")
-    kinds = ((b, n), torch.bool), ((b, n), torch.int32), ((b,), torch.int32)
-    for x, (shape, dtype) in zip((reset, token_index, token_count), kinds, strict=True):
-        if x is not None and (x.shape != shape or x.dtype != dtype):
-            raise ValueError(f"reset, token_index or token_count must be {dtype} {shape}, not {x.dtype} {x.shape}")
+def segment(e: int, planes: int) -> int:
+    """Tokens between two states that are saved for the backward pass: saved states take no more memory than k."""
+    return min(max(-(-planes * e // BLOCK) * BLOCK, BLOCK), 8 * BLOCK)
+
+
+def _contiguous(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """q, k, v and erase with contiguous rows, everything else contiguous."""
+    rows = (None if x is None else contiguous_rows(x) for x in inputs[:4])
+    return *rows, *(None if x is None else x.contiguous() for x in inputs[4:])
 
 
 def _problem(
-    tensors: tuple[Tensor, ...], c: Coefficients, rows: tuple[Tensor | None, ...], *, elu: bool, normalize: bool
+    inputs: tuple[Any, ...], tokens: tuple[Any, ...], *, elu: bool, normalize: bool, eps: float
 ) -> FamilyProblem:
-    """Of tensors with contiguous rows, and coefficients and `rows` that are contiguous."""
-    q, k, v, *erase = tensors
-    b, h, n, d = q.shape
-    problem = FamilyProblem(b=b, h=h, n=n, d=d, e=v.shape[-1], segment=SEGMENT, elu=elu, normalize=normalize)
+    """Of contiguous inputs."""
+    q, k, v, erase, *coefficients, s, z = inputs
+    check_inputs(inputs, tokens, normalize)
+    (b, h, n, d), e = q.shape, v.shape[-1]
+    problem = FamilyProblem(b=b, h=h, n=n, d=d, e=e, elu=elu, normalize=normalize, eps=eps)
+    problem.segment = segment(e, planes_of(coefficients[1]))
+    # without decay and erasing s sums all tokens, which needs blocked summation, lest long sequences lose digits
+    problem.sum_segments = n > 1024 and coefficients[0] is None and coefficients[4] is None
     problem.threads, problem.dtype = torch.get_num_threads(), DTYPES.index(q.dtype)
     problem.q, problem.k, problem.v = TensorView.of(q), TensorView.of(k), TensorView.of(v)
-    if erase:
-        problem.erase = TensorView.of(erase[0])
-    problem.coefficient_heads = max([1, *(x.shape[0] for x in c if x is not None and x.ndim == 1)])
-    problem.channels = c.alpha is not None and c.alpha.ndim == 4
-    for i, x in enumerate(c):
+    if erase is not None:
+        problem.erase = TensorView.of(erase)
+    problem.coefficient_heads = max([1, *(x.shape[0] for x in coefficients if x is not None and x.ndim == 1)])
+    problem.channels = coefficients[0] is not None and coefficients[0].ndim == 4
+    for i, x in enumerate(coefficients):
         if x is not None:
             problem.coefficients[i] = Coefficient(**{"heads" if x.ndim == 1 else "tokens": x.data_ptr()})
-    problem.reset, problem.token_index, problem.token_count = map(pointer, rows)
+    problem.s, problem.z = pointer(s), pointer(z)
+    problem.reset, problem.token_index, problem.token_count = map(pointer, tokens)
     return problem
 
 
+def _outputs(
+    inputs: tuple[Any, ...], tokens: tuple[Any, ...], *, normalize: bool, return_state: bool, keep: bool, traced: bool
+) -> tuple[Tensor, ...]:
+    q, _, v, _, _, beta, _, _, delta, *_ = inputs
+    (b, h, n, d), e, wide, planes = q.shape, v.shape[-1], wide_dtype(q), planes_of(beta)
+    parts = (n + segment(e, planes) - 1) // segment(e, planes)
+    # in a trace n may be symbolic: no shape may depend on it but by arithmetic
+    has_prefix = keep and (traced or parts > 1)
+    return (
+        empty_rows(v, tokens[1]),
+        q.new_empty((b, h, n) if keep and normalize else (0,), dtype=wide),
+        q.new_empty((b, h, n, e) if keep and delta is not None else (0,), dtype=wide),
+        q.new_empty((b, h, parts * (planes * d * e + d)) if has_prefix else (0,), dtype=wide),
+        q.new_empty((b, h, planes, d, e) if return_state else (0,), dtype=wide),
+        q.new_empty((b, h, d) if return_state and normalize else (0,), dtype=wide),
+    )
+
+
 def forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    erase: Tensor | None,
-    c: Coefficients,
-    s: Tensor | None,
-    z: Tensor | None,
-    rows: tuple[Tensor | None, Tensor | None, Tensor | None],
+    inputs: tuple[Any, ...],
+    tokens: tuple[Any, ...],
     *,
     elu: bool,
     normalize: bool,
     eps: float,
     return_state: bool,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """y, and the planes and z of the state after the last token; `rows` are reset, token_index and token_count."""
-    tensors = tuple(contiguous_rows(x) for x in (q, k, v, erase) if x is not None)
-    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
-    c = Coefficients(*(None if x is None else x.contiguous() for x in c))
-    s, z, *rest = (None if x is None else x.contiguous() for x in (s, z, *rows))
-    _check(tensors, c, (s, z), tuple(rest), wide)
-    problem = _problem(tensors, c, tuple(rest), elu=elu, normalize=normalize)
-    (b, h, _, d), e = q.shape, v.shape[-1]
-    y = empty_rows(tensors[2], rest[1])
-    problem.eps, problem.y, problem.s, problem.z = eps, TensorView.of(y), pointer(s), pointer(z)
-    s_after = z_after = None
-    if return_state:
-        s_after = q.new_empty((b, h, 1 if c.beta is None else 2, d, e), dtype=wide)
-        z_after = q.new_empty((b, h, d), dtype=wide)
-        problem.s_after, problem.z_after = pointer(s_after), pointer(z_after)
-    run("family_forward", problem, q.dtype)
-    return y, s_after, z_after
+    keep: bool,
+    traced: bool = False,
+) -> tuple[Tensor, ...]:
+    """`momentum::recurrent`.
+
+    Args:
+        inputs: q, k, v, erase, six coefficients, s, z.
+        tokens: reset, token_index, token_count.
+        keep: save what only the backward pass reads; otherwise it is empty.
+        traced: give all results the shapes that a trace expects.
+    """
+    inputs, tokens = _contiguous(inputs), _contiguous((None,) * 4 + tokens)[4:]
+    problem = _problem(inputs, tokens, elu=elu, normalize=normalize, eps=eps)
+    outputs = _outputs(inputs, tokens, normalize=normalize, return_state=return_state, keep=keep, traced=traced)
+    y, *others = outputs
+    if traced:  # masked tokens and short sequences leave gaps, and an operator must not return uninitialized memory
+        for x in others[:3]:
+            x.zero_()
+    problem.y = TensorView.of(y)
+    problem.denominator, problem.predictions, problem.prefix, problem.s_after, problem.z_after = (
+        x.data_ptr() if x.numel() else None for x in others
+    )
+    if inputs[0].shape[2] <= problem.segment:
+        problem.prefix = None
+    run("family_forward", problem, inputs[0].dtype)
+    return outputs
+
+
+def _gradients(
+    inputs: tuple[Any, ...], tokens: tuple[Any, ...], learned: tuple[bool, ...], normalize: bool
+) -> tuple[Tensor, ...]:
+    q, k, v, erase, *coefficients, s, _ = inputs
+    (b, h, _, d), wide, masked = q.shape, wide_dtype(q), tokens[1]
+    nothing = q.new_empty((0,), dtype=wide)
+    of_coefficients = []
+    for x, wanted in zip(coefficients, learned, strict=True):
+        if x is None or not wanted:
+            of_coefficients.append(q.new_empty((0,), dtype=wide))
+        elif x.ndim == 1:
+            of_coefficients.append(q.new_empty((b, h), dtype=torch.float64))
+        else:
+            of_coefficients.append(x.new_empty(x.shape) if masked is None else x.new_zeros(x.shape))
+    return (
+        *(empty_rows(x, masked) for x in (q, k, v)),
+        q.new_empty((0,)) if erase is None else empty_rows(erase, masked),
+        *of_coefficients,
+        nothing if s is None else q.new_empty(s.shape, dtype=wide),
+        q.new_empty((b, h, d) if s is not None and normalize else (0,), dtype=wide),
+    )
+
+
+def backward(
+    grads: tuple[Any, ...],
+    inputs: tuple[Any, ...],
+    tokens: tuple[Any, ...],
+    saved: tuple[Tensor, ...],
+    *,
+    elu: bool,
+    normalize: bool,
+    eps: float,
+    learned: tuple[bool, ...],
+) -> tuple[Tensor, ...]:
+    """`momentum::recurrent_backward`: gradients of all inputs; empty where there is none or nobody asks for it.
+
+    Args:
+        grads: of y, s_after and z_after; the last two may be None.
+        saved: y, denominator, predictions and prefix of the forward pass.
+        learned: which coefficients get gradients; of one that is the same at all tokens, (b, h) parts of it.
+    """
+    inputs, tokens = _contiguous(inputs), _contiguous((None,) * 4 + tokens)[4:]
+    problem = _problem(inputs, tokens, elu=elu, normalize=normalize, eps=eps)
+    dy, y = contiguous_rows(grads[0]), contiguous_rows(saved[0])
+    ds_after, dz_after = (None if x is None else x.contiguous() for x in grads[1:])
+    check_saved((dy, ds_after, dz_after), inputs, (y, *saved[1:]), normalize=normalize, segment=problem.segment)
+    problem.y, problem.dy = TensorView.of(y), TensorView.of(dy)
+    problem.denominator, problem.predictions, problem.prefix = (x.data_ptr() if x.numel() else None for x in saved[1:])
+    if inputs[0].shape[2] <= problem.segment:
+        problem.prefix = None
+    outputs = _gradients(inputs, tokens, learned, normalize)
+    dq, dk, dv, d_erase, *d_coefficients, ds, dz = outputs
+    problem.dq, problem.dk, problem.dv = TensorView.of(dq), TensorView.of(dk), TensorView.of(dv)
+    if inputs[3] is not None:
+        problem.d_erase = TensorView.of(d_erase)
+    for i, (x, made) in enumerate(zip(inputs[4:10], d_coefficients, strict=True)):
+        if made.numel():
+            where = "heads" if x.ndim == 1 else "tokens"
+            problem.d_family[i] = CoefficientGradient(**{where: made.data_ptr()})
+    problem.ds, problem.dz = (x.data_ptr() if x.numel() else None for x in (ds, dz))
+    problem.ds_after, problem.dz_after = pointer(ds_after), pointer(dz_after)
+    run("family_backward", problem, inputs[0].dtype)
+    return outputs
+
+
+def _recurrent(*flat: Any) -> tuple[Tensor, ...]:
+    inputs, tokens, (elu, normalize, eps, return_state) = flat[:INPUTS], flat[INPUTS:-4], flat[-4:]
+    check_no_tangent(*inputs)
+    check_indices(inputs[0].shape[2], *tokens[1:])
+    options = {"elu": elu, "normalize": normalize, "eps": eps, "return_state": return_state}
+    return forward(inputs, tokens, **options, keep=True, traced=True)
+
+
+def _recurrent_fake(*flat: Any) -> tuple[Tensor, ...]:
+    inputs, tokens, (_, normalize, _, return_state) = flat[:INPUTS], flat[INPUTS:-4], flat[-4:]
+    inputs = (*(None if x is None else contiguous_rows(x) for x in inputs[:4]), *inputs[4:])
+    return _outputs(inputs, tokens, normalize=normalize, return_state=return_state, keep=True, traced=True)
+
+
+def _split(flat: tuple[Any, ...]) -> tuple[tuple[Any, ...], ...]:
+    """grads, inputs, tokens, saved and options of the backward operator."""
+    ends = [3, 3 + INPUTS, 3 + INPUTS + TOKENS, 7 + INPUTS + TOKENS]
+    return *(flat[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)), flat[ends[-1] :]
+
+
+def _recurrent_backward(*flat: Any) -> tuple[Tensor, ...]:
+    grads, inputs, tokens, saved, (elu, normalize, eps, learned) = _split(flat)
+    check_indices(inputs[0].shape[2], *tokens[1:])
+    return backward(grads, inputs, tokens, saved, elu=elu, normalize=normalize, eps=eps, learned=tuple(learned))
+
+
+def _recurrent_backward_fake(*flat: Any) -> tuple[Tensor, ...]:
+    _, inputs, tokens, _, (_, normalize, _, learned) = _split(flat)
+    inputs = (*(None if x is None else contiguous_rows(x) for x in inputs[:4]), *inputs[4:])
+    return _gradients(inputs, tokens, tuple(learned), normalize)
+
+
+for _name, _real, _fake in (
+    ("recurrent", _recurrent, _recurrent_fake),
+    ("recurrent_backward", _recurrent_backward, _recurrent_backward_fake),
+):
+    _library.impl(_name, _real, "CPU")
+    torch.library.register_fake(f"momentum::{_name}", _fake)

@@ -11,6 +11,26 @@ template <class T> inline Vec<T> feature_derivative(Vec<T> feature) {
     return feature < T(1) ? feature : splat(T(1));
 }
 
+// Gradients of the numerators (G, a row per token) and of the denominators (g_den, up to a multiple of TILE_ROWS), from
+// those of y = numerator / denominator.
+template <class T>
+inline void pack_output_gradients(T* G, T* g_den, const Problem& p, const Sequence<T>& x, int64_t begin, int64_t rows,
+                                  int64_t columns, int64_t width_padded) {
+    T factor[BLOCK];
+    const T* denominator = static_cast<const T*>(p.denominator) + x.index() * p.n + begin;
+    for (int64_t i = 0; i < rows; i++) factor[i] = p.normalize ? T(1) / (denominator[i] + T(p.eps)) : T(1);
+    RowView<T> dy(p.dy, p, x.b, x.h), y(p.normalize ? p.y : p.dy, p, x.b, x.h);
+    if (dy.storage == FULL_WIDTH)
+        pack_gradients<T, T>(G, g_den, dy, y, begin, rows, columns, width_padded, factor);
+    else if constexpr (sizeof(T) == sizeof(float)) {
+        if (dy.storage == BFLOAT16)
+            pack_gradients<T, bfloat16>(G, g_den, dy, y, begin, rows, columns, width_padded, factor);
+        else
+            pack_gradients<T, float16>(G, g_den, dy, y, begin, rows, columns, width_padded, factor);
+    }
+    for (int64_t i = 0; i < rows; i++) g_den[i] = p.normalize ? -g_den[i] * factor[i] : T(0);
+}
+
 // Packed rows of what the backward pass reads, padded like the state.
 template <class T> struct PackedRows {
     const Problem& p;
@@ -30,20 +50,9 @@ template <class T> struct PackedRows {
     void pack_queries(const Sequence<T>& x, int64_t begin, int64_t rows) {
         int64_t padded = round_up(rows, TILE_ROWS);
         pack_features(Q, size.dp, x.q, begin, rows, padded, size.d, p.elu);
-        T factor[BLOCK];
-        const T* denominator = static_cast<const T*>(p.denominator) + x.index() * p.n + begin;
-        for (int64_t i = 0; i < rows; i++) factor[i] = p.normalize ? T(1) / (denominator[i] + T(p.eps)) : T(1);
-        RowView<T> dy(p.dy, p, x.b, x.h), y(p.normalize ? p.y : p.dy, p, x.b, x.h);
-        if (dy.storage == FULL_WIDTH)
-            pack_gradients<T, T>(G, g_den, dy, y, begin, rows, size.e, size.ep, factor);
-        else if constexpr (sizeof(T) == sizeof(float)) {
-            if (dy.storage == BFLOAT16)
-                pack_gradients<T, bfloat16>(G, g_den, dy, y, begin, rows, size.e, size.ep, factor);
-            else
-                pack_gradients<T, float16>(G, g_den, dy, y, begin, rows, size.e, size.ep, factor);
-        }
+        pack_output_gradients(G, g_den, p, x, begin, rows, size.e, size.ep);
         memset(G + rows * size.ep, 0, (padded - rows) * size.ep * sizeof(T));
-        for (int64_t i = 0; i < padded; i++) g_den[i] = p.normalize && i < rows ? -g_den[i] * factor[i] : T(0);
+        for (int64_t i = rows; i < padded; i++) g_den[i] = T(0);
     }
     void advance(int64_t rows) {
         Q += rows * size.dp;

@@ -1,6 +1,6 @@
 // Any member of the family, forward pass: pack a block of tokens, run it through each tile of columns, divide.
 #pragma once
-#include "family_scan.h"
+#include "family_pairs.h"
 
 namespace {
 
@@ -10,7 +10,9 @@ template <class T> struct FamilySizes {
     explicit FamilySizes(const FamilyProblem& p)
         : d(p.d), e(p.e), dp(Sizes<T>(p).dp),
           planes(p.coefficients[BETA].heads || p.coefficients[BETA].tokens ? 2 : 1),
-          plane(ColumnTile<T>::plane(p.d, p.e)) {}
+          plane(ColumnTile<T>::plane(p.d, p.e, planes)) {}
+    ColumnTile<T> tile(int64_t index) const { return ColumnTile<T>(index, d, e, planes); }
+    int64_t tiles() const { return ColumnTile<T>::count(e, planes); }
     int64_t matrices() const { return planes * d * e; }           // elements of s and m in a tensor
     int64_t unpadded_state() const { return matrices() + d; }
 };
@@ -26,40 +28,56 @@ template <class T> inline void fill_resets(uint8_t* reset, const FamilyProblem& 
     }
 }
 
-template <class T> struct PackedBlock {  // a block of tokens, packed: features, values, coefficients
+// The rows of an α for each channel.
+template <class T> inline RowView<T> channel_rows(const FamilyProblem& p, const Sequence<T>& x) {
+    RowView<T> rows(p.erase, p, x.b, x.h);  // for its index; α is contiguous, and in the type of the computation
+    rows.data = static_cast<char*>(const_cast<void*>(p.coefficients[ALPHA].tokens)) + x.index() * p.n * p.d * sizeof(T);
+    rows.stride = p.d * sizeof(T);
+    rows.storage = FULL_WIDTH;
+    return rows;
+}
+
+// A block of tokens. Rows that the kernels can read where they are stay there; others are packed.
+template <class T> struct PackedBlock {
     const FamilyProblem& p;
     FamilySizes<T> size;
     T *Q, *K, *P, *A, *V;
+    Rows<const T> q, k, erase, alpha;
     BlockCoefficients<T> c;
 
     PackedBlock(const FamilyProblem& p, Arena& arena)
         : p(p), size(p), Q(arena.take<T>(BLOCK * size.dp)), K(arena.take<T>((BLOCK + 1) * size.dp)),
           P(p.erase.data ? arena.take<T>((BLOCK + 1) * size.dp) : K),
-          A(p.channels ? arena.take<T>(BLOCK * size.dp) : nullptr), V(arena.take<T>(BLOCK * ColumnTile<T>::COLUMNS)),
-          c(p) {}
+          A(p.channels ? arena.take<T>(BLOCK * size.dp) : nullptr),
+          V(arena.take<T>(BLOCK * ColumnTile<T>::MOST_COLUMNS)), c(p) {}
 
+    static bool readable(const RowView<T>& rows, int64_t columns) {
+        return rows.storage == FULL_WIDTH && !rows.index && columns % 4 == 0;
+    }
+    static Rows<const T> in_place(const RowView<T>& rows, int64_t begin) {
+        return {rows.template row<T>(begin), rows.stride / (int64_t)sizeof(T)};
+    }
+    Rows<const T> features(T* to, const RowView<T>& from, int64_t begin, int64_t count, int64_t padded, bool elu) {
+        // the row after the last token of all does not exist, and denominators read whole vectors
+        bool stays = readable(from, size.d) && !elu && !p.normalize && count == padded;
+        if (stays) return in_place(from, begin);
+        pack_features(to, size.dp, from, begin, count, padded, size.d, elu);
+        return {to, size.dp};
+    }
     void fill(const Sequence<T>& x, int64_t begin, int64_t count) {
-        int64_t dp = size.dp, more = min(count + 1, x.count - begin);  // the token after the block, if there is one
-        pack_features(Q, dp, x.q, begin, count, count, size.d, p.elu);
-        pack_features(K, dp, x.k, begin, more, count + 1, size.d, p.elu);
-        if (p.erase.data) pack<T, false>(P, dp, RowView<T>(p.erase, p, x.b, x.h), begin, more, count + 1, size.d);
-        if (p.channels) {
-            TensorView alpha{const_cast<void*>(p.coefficients[ALPHA].tokens), p.h * p.n * p.d, p.n * p.d, p.d};
-            RowView<T> rows(alpha, p, x.b, x.h);
-            rows.data = static_cast<char*>(alpha.data) + x.index() * p.n * p.d * sizeof(T);
-            rows.stride = p.d * sizeof(T);
-            rows.storage = FULL_WIDTH;  // whatever q is
-            pack<T, false>(A, dp, rows, begin, count, count, size.d);
-        }
+        int64_t more = min(count + 1, x.count - begin);  // the token after the block, if there is one
+        q = features(Q, x.q, begin, count, count, p.elu);
+        k = features(K, x.k, begin, more, count + 1, p.elu);
+        erase = p.erase.data ? features(P, RowView<T>(p.erase, p, x.b, x.h), begin, more, count + 1, false) : k;
+        if (p.channels) alpha = features(A, channel_rows<T>(p, x), begin, count, count, false);
         c.set_tokens(p, x, begin, more);
     }
-    void fill_values(const Sequence<T>& x, int64_t begin, int64_t count, const ColumnTile<T>& tile) {
+    Rows<const T> values(const Sequence<T>& x, int64_t begin, int64_t count, const ColumnTile<T>& tile) {
         RowView<T> rows = x.v;
         rows.data += tile.first * (rows.storage == FULL_WIDTH ? (int64_t)sizeof(T) : 2);
+        if (readable(rows, size.e) && tile.columns == tile.ld) return in_place(rows, begin);
         pack<T, false>(V, tile.ld, rows, begin, count, count, tile.columns);
-    }
-    FamilyBlock<T> block(int64_t count, const uint8_t* reset) const {
-        return {count, size.dp, Q, K, P, A, V, nullptr, nullptr, reset, c};
+        return {V, tile.ld};
     }
 };
 
@@ -83,24 +101,26 @@ template <class T> struct FamilyForward {
     PackedBlock<T> packed;
     T *Y, *kept;        // of one tile: numerators, predictions
     T* plane[2];
+    T* base;            // s before the segment, for blocked summation: plane[0] has what the segment added; or null
     T *prediction;      // of the token at hand
     T *z, *z_local;     // before the segment, and what it has added
     uint8_t* reset;
 
     FamilyForward(const FamilyProblem& p, Arena& arena)
-        : p(p), size(p), packed(p, arena), Y(arena.take<T>(BLOCK * ColumnTile<T>::COLUMNS)),
-          kept(arena.take<T>(BLOCK * ColumnTile<T>::COLUMNS)),
+        : p(p), size(p), packed(p, arena), Y(arena.take<T>(BLOCK * ColumnTile<T>::MOST_COLUMNS)),
+          kept(arena.take<T>(BLOCK * ColumnTile<T>::MOST_COLUMNS)),
           plane{arena.take<T>(size.plane), size.planes == 2 ? arena.take<T>(size.plane) : nullptr},
-          prediction(arena.take<T>(ColumnTile<T>::count(p.e) * ColumnTile<T>::COLUMNS)), z(arena.take<T>(size.dp)),
+          base(p.sum_segments ? arena.take<T>(size.plane) : nullptr),
+          prediction(arena.take<T>(size.tiles() * ColumnTile<T>::MOST_COLUMNS)), z(arena.take<T>(size.dp)),
           z_local(arena.take<T>(size.dp)), reset(arena.take<uint8_t>(p.n + 1)) {}
 
     void read_tile(const ColumnTile<T>& tile, const T* matrices) {
         for (int l = 0; l < size.planes; l++)
             tile.read(tile.in(plane[l]), matrices ? matrices + l * size.d * size.e : nullptr, size.d, size.e);
     }
-    void write_tile(const ColumnTile<T>& tile, T* matrices) {
+    void write_tile(const ColumnTile<T>& tile, T* matrices, const T* s) {
         for (int l = 0; l < size.planes; l++)
-            tile.write(matrices + l * size.d * size.e, tile.in(plane[l]), size.d, size.e);
+            tile.write(matrices + l * size.d * size.e, tile.in(const_cast<T*>(l ? plane[1] : s)), size.d, size.e);
     }
 
     // The reciprocal denominators of a block.
@@ -127,31 +147,60 @@ template <class T> struct FamilyForward {
         packed.fill(x, begin, count);
         T factor[BLOCK];
         if (p.normalize) divide(factor, x, begin, count, first_tile == 0);
-        RowView<T> y(p.y, p, x.b, x.h);
+        const bool pairs = goes_by_pairs(packed.c, reset + begin, count);
+        T products[BLOCK];
         for (int64_t index = first_tile; index < last_tile; index++) {
-            ColumnTile<T> tile(index, size.d, size.e);
-            packed.fill_values(x, begin, count, tile);
+            ColumnTile<T> tile = size.tile(index);
             T *s = tile.in(plane[0]), *m = size.planes == 2 ? tile.in(plane[1]) : nullptr;
             if (begin == 0 && packed.c.erase != ERASE_NOTHING)
-                predict(prediction + tile.first, tile, s, m, packed.c.at[LOOKAHEAD][0], packed.P);
-            FamilyBlock<T> tokens = packed.block(count, reset + begin);
-            tokens.y = Y;
-            tokens.predictions = p.predictions ? kept : nullptr;
-            scan_tile_of_columns(tile, s, m, prediction + tile.first, tokens);
-            for (int64_t t = 0; t < count; t++)
-                for (int64_t at = 0; at < tile.columns; at += width<T>) {
-                    Vec<T> value = load(Y + t * tile.ld + at);
-                    if (p.normalize) value *= factor[t];
-                    int64_t column = tile.first + at, left = tile.columns - at;
-                    if (y.storage == FULL_WIDTH)
-                        write_stored<T>(y.template row<T>(begin + t) + column, value, left);
-                    else
-                        write_narrow<T>(y, begin + t, column, value, left);
-                }
+                predict(prediction + tile.first, tile, s, m, packed.c.at[LOOKAHEAD][0], packed.erase[0]);
+            RowView<T> y(p.y, p, x.b, x.h);
+            bool whole = !p.normalize && !base && PackedBlock<T>::readable(y, size.e) && tile.columns == tile.ld;
+            T* out = whole ? y.template row<T>(begin) + tile.first : Y;
+            FamilyBlock<T> tokens{count, packed.q, packed.k, packed.erase, packed.alpha,
+                                  packed.values(x, begin, count, tile),
+                                  {out, whole ? y.stride / (int64_t)sizeof(T) : tile.ld},
+                                  {p.predictions ? kept : nullptr, tile.ld}, reset + begin, packed.c};
+            if (pairs && index == first_tile) pair_products(products, tokens, size.d);
+            if (pairs)
+                scan_pairs_of_tile(tile, s, prediction + tile.first, tokens, products);
+            else
+                scan_tile_of_columns(tile, s, m, prediction + tile.first, tokens);
+            if (base) read_base(tile.in(base), count, tile, reset + begin);
+            if (!whole) write_outputs(y, begin, count, tile, factor);
             for (int64_t t = 0; p.predictions && t < count; t++)
                 memcpy(static_cast<T*>(p.predictions) + (x.index() * p.n + begin + t) * size.e + tile.first,
                        kept + t * tile.ld, tile.columns * sizeof(T));
         }
+    }
+    // What the state before the segment adds to the outputs.
+    void read_base(T* from, int64_t count, const ColumnTile<T>& tile, const uint8_t* reset) {
+        for (int64_t t = 0; t < count; t++) {
+            if (reset[t]) memset(from, 0, tile.size() * sizeof(T));
+            for (int64_t at = 0; at < tile.ld; at += width<T>) {
+                Vec<T> sum{};
+                for (int64_t i = 0; i < tile.rows; i++) sum += packed.q[t][i] * load(from + i * tile.ld + at);
+                T* y = Y + t * tile.ld + at;
+                store(y, load(y) + sum);
+            }
+        }
+    }
+    // From segment to segment, which rounds less in long sequences.
+    void sum_base() {
+        add_to(base, plane[0], size.plane);
+        memset(plane[0], 0, size.plane * sizeof(T));
+    }
+    void write_outputs(const RowView<T>& y, int64_t begin, int64_t count, const ColumnTile<T>& tile, const T* factor) {
+        for (int64_t t = 0; t < count; t++)
+            for (int64_t at = 0; at < tile.columns; at += width<T>) {
+                Vec<T> value = load(Y + t * tile.ld + at);
+                if (p.normalize) value *= factor[t];
+                int64_t column = tile.first + at, left = tile.columns - at;
+                if (y.storage == FULL_WIDTH)
+                    write_stored<T>(y.template row<T>(begin + t) + column, value, left);
+                else
+                    write_narrow<T>(y, begin + t, column, value, left);
+            }
     }
 
     // All tokens of one sequence, for some tiles of columns. Who has the first of them also writes z.
@@ -161,12 +210,14 @@ template <class T> struct FamilyForward {
         fill_resets(reset, p, x);
         const T *s = static_cast<const T*>(p.s), *z_before = static_cast<const T*>(p.z);
         for (int64_t i = first_tile; i < last_tile; i++)
-            read_tile(ColumnTile<T>(i, size.d, size.e), s ? s + x.index() * size.matrices() : nullptr);
+            read_tile(size.tile(i), s ? s + x.index() * size.matrices() : nullptr);
+        if (base) memset(base, 0, size.plane * sizeof(T));
         memset(z, 0, size.dp * sizeof(T));
         memset(z_local, 0, size.dp * sizeof(T));
         if (z_before) memcpy(z, z_before + x.index() * size.d, size.d * sizeof(T));
         for (int64_t begin = 0; begin < x.count; begin += p.segment) {
             add_to_z();
+            if (base) sum_base();
             if (p.prefix) save(static_cast<T*>(p.prefix) +
                                    (x.index() * segments(p) + begin / p.segment) * size.unpadded_state(),
                                first_tile, last_tile);
@@ -176,21 +227,23 @@ template <class T> struct FamilyForward {
         }
         add_to_z();
         if (!p.s_after) return;
+        if (base) add_to(plane[0], base, size.plane);
         bool forgotten = reset[x.count];
         if (forgotten) {
             for (int l = 0; l < size.planes; l++) memset(plane[l], 0, size.plane * sizeof(T));
             memset(z, 0, size.dp * sizeof(T));
         }
         for (int64_t i = first_tile; i < last_tile; i++)
-            write_tile(ColumnTile<T>(i, size.d, size.e), static_cast<T*>(p.s_after) + x.index() * size.matrices());
-        if (first_tile == 0) memcpy(static_cast<T*>(p.z_after) + x.index() * size.d, z, size.d * sizeof(T));
+            write_tile(size.tile(i), static_cast<T*>(p.s_after) + x.index() * size.matrices(), plane[0]);
+        if (p.z_after && first_tile == 0)
+            memcpy(static_cast<T*>(p.z_after) + x.index() * size.d, z, size.d * sizeof(T));
     }
     void add_to_z() {  // segment by segment, which rounds less in long sequences
         for (int64_t at = 0; at < size.dp; at += width<T>) store(z + at, load(z + at) + load(z_local + at));
         memset(z_local, 0, size.dp * sizeof(T));
     }
     void save(T* state, int64_t first_tile, int64_t last_tile) {  // what the backward pass starts a segment from
-        for (int64_t i = first_tile; i < last_tile; i++) write_tile(ColumnTile<T>(i, size.d, size.e), state);
+        for (int64_t i = first_tile; i < last_tile; i++) write_tile(size.tile(i), state, base ? base : plane[0]);
         if (first_tile == 0) memcpy(state + size.matrices(), z, size.d * sizeof(T));
     }
 };

@@ -16,20 +16,27 @@ namespace {
 
 enum EraseKind { ERASE_NOTHING, ERASE_S, ERASE_LOOKAHEAD };  // the last: the prediction is made at s + ρm
 
-constexpr int TILE_VECTORS = 2;  // of columns: 128 rows of them, 16 KB, fit the first cache
+constexpr int TILE_VECTORS = VECTOR_BYTES == 64 ? 4 : 2;  // of columns: wide tiles share what is broadcast
 
 template <class T> struct ColumnTile {  // columns `first` … of the state: s, and perhaps m, `rows` × `ld`
-    static constexpr int64_t COLUMNS = TILE_VECTORS * width<T>;
-    static int64_t count(int64_t e) { return (e + COLUMNS - 1) / COLUMNS; }
+    static constexpr int64_t MOST_COLUMNS = TILE_VECTORS * width<T>;
+    // Two planes of 128 rows, half as wide, take the same place in the first cache as one.
+    static int64_t most_columns(int64_t planes) { return planes == 2 ? 2 * width<T> : MOST_COLUMNS; }
+    static int64_t count(int64_t e, int64_t planes) { return (e + most_columns(planes) - 1) / most_columns(planes); }
     static int64_t padded_rows(int64_t d) { return round_up(d, 4); }
-    static int64_t plane(int64_t d, int64_t e) { return padded_rows(d) * count(e) * COLUMNS; }
+    static int64_t plane(int64_t d, int64_t e, int64_t planes) {
+        return padded_rows(d) * count(e, planes) * most_columns(planes);
+    }
 
     int64_t first, columns;  // columns that exist
     int64_t vectors;
     int64_t rows, ld;
-    ColumnTile(int64_t index, int64_t d, int64_t e)
-        : first(index * COLUMNS), columns(min(COLUMNS, e - first)), vectors((columns + width<T> - 1) / width<T>),
-          rows(padded_rows(d)), ld(vectors * width<T>) {}
+    ColumnTile(int64_t index, int64_t d, int64_t e, int64_t planes)
+        : first(index * most_columns(planes)), columns(min(most_columns(planes), e - first)),
+          vectors(vectors_for(columns)), rows(padded_rows(d)), ld(vectors * width<T>) {}
+    static int64_t vectors_for(int64_t columns) {  // 1, 2 or TILE_VECTORS
+        return columns <= width<T> ? 1 : columns <= 2 * width<T> ? 2 : TILE_VECTORS;
+    }
     int64_t size() const { return rows * ld; }
     T* in(T* plane) const { return plane + rows * first; }  // this tile of a plane, which is a row of tiles
     // Copies between the tile and its columns of an unpadded (d × e) matrix.
@@ -85,14 +92,19 @@ template <class T> struct BlockCoefficients {
     }
 };
 
-template <class T> struct FamilyBlock {  // a block of packed tokens; rows of q, k, p and α have `ld` elements
-    int64_t count, ld;
-    const T *q, *k;
-    const T* p;            // of the token after the block, too
-    const T* alpha;        // one for each channel, or null
-    const T* v;            // rows as wide as the tile, as those of y
-    T* y;                  // or null
-    T* predictions;        // what the state before each token predicted, or null
+template <class T> struct Rows {  // of a block of tokens
+    T* data = nullptr;
+    int64_t ld = 0;
+    T* operator[](int64_t t) const { return data + t * ld; }
+};
+
+template <class T> struct FamilyBlock {
+    int64_t count;
+    Rows<const T> q, k;
+    Rows<const T> p;       // of the token after the block, too
+    Rows<const T> alpha;   // one for each channel, or none
+    Rows<const T> v;       // as wide as the tile, as those of y
+    Rows<T> y, predictions;  // the latter: what the state before each token predicted; or none
     const uint8_t* reset;  // of each token
     const BlockCoefficients<T>& c;
 };
@@ -122,9 +134,9 @@ template <class T> struct ScaledPlane {
 // `prediction` is that of the first token, and then that of the token after the block.
 template <class T, int N, bool Channels, bool Momentum, EraseKind erase>
 __attribute__((noinline)) void scan_columns(T* s, T* m, T* prediction, int64_t rows, const FamilyBlock<T>& x) {
-    constexpr int W = width<T>, R = 4 / N;  // rows at a time: sums of their own hide latency
+    constexpr int W = width<T>, R = N < 4 ? 4 / N : 1;  // rows at a time: sums of their own hide latency
     constexpr int64_t LD = N * W;
-    const int64_t count = x.count, ld = x.ld;
+    const int64_t count = x.count;
     const BlockCoefficients<T>& c = x.c;
     ScaledPlane<T> scaled_s{s, rows * LD}, scaled_m{m, rows * LD};
     Vec<T> predicted[N];
@@ -144,15 +156,14 @@ __attribute__((noinline)) void scan_columns(T* s, T* m, T* prediction, int64_t r
         Vec<T> u[N], y[R][N] = {}, next[R][N] = {};
 #pragma GCC unroll 4
         for (int j = 0; j < N; j++) {
-            u[j] = load(x.v + t * LD + j * W);
+            u[j] = load(x.v[t] + j * W);
             if (erase != ERASE_NOTHING) {
-                if (x.predictions) store(x.predictions + t * LD + j * W, predicted[j]);
+                if (x.predictions.data) store(x.predictions[t] + j * W, predicted[j]);
                 u[j] -= c.at[DELTA][t] * predicted[j];
             }
             u[j] *= to_plane;
         }
-        const T *query = x.q + t * ld, *key = x.k + t * ld, *next_erase = x.p + (t + 1) * ld;
-        const T* channels = Channels ? x.alpha + t * ld : nullptr;
+        const T *query = x.q[t], *key = x.k[t], *next_erase = x.p[t + 1], *channels = x.alpha[t];
         for (int64_t i = 0; i < rows; i += R)
 #pragma GCC unroll 4
             for (int r = 0; r < R; r++)
@@ -175,7 +186,7 @@ __attribute__((noinline)) void scan_columns(T* s, T* m, T* prediction, int64_t r
 #pragma GCC unroll 4
         for (int j = 0; j < N; j++) {
             for (int r = 1; r < R; r++) y[0][j] += y[r][j], next[0][j] += next[r][j];
-            if (x.y) store(x.y + t * LD + j * W, from_s * y[0][j]);
+            store(x.y[t] + j * W, from_s * y[0][j]);
             predicted[j] = from_s * next[0][j];
         }
     }
@@ -206,13 +217,23 @@ inline void scan_member(T* s, T* m, T* prediction, int64_t rows, const FamilyBlo
         scan_erasing<T, N, false, false>(s, m, prediction, rows, x);
 }
 
+// A tile of TILE_VECTORS belongs to a member without momentum.
+template <class T> inline void scan_erasing_wide(T* s, T* m, T* prediction, int64_t rows, const FamilyBlock<T>& x) {
+    if (x.c.channels)
+        scan_erasing<T, TILE_VECTORS, true, false>(s, m, prediction, rows, x);
+    else
+        scan_erasing<T, TILE_VECTORS, false, false>(s, m, prediction, rows, x);
+}
+
 // A block of tokens through a tile, by the code for this member.
 template <class T>
 void scan_tile_of_columns(const ColumnTile<T>& tile, T* s, T* m, T* prediction, const FamilyBlock<T>& x) {
     if (tile.vectors == 1)
         scan_member<T, 1>(s, m, prediction, tile.rows, x);
-    else
-        scan_member<T, TILE_VECTORS>(s, m, prediction, tile.rows, x);
+    else if (tile.vectors == 2)
+        scan_member<T, 2>(s, m, prediction, tile.rows, x);
+    else if constexpr (TILE_VECTORS > 2)
+        scan_erasing_wide(s, m, prediction, tile.rows, x);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <new>
 #include "backward.h"
 #include "coefficient_gradients.h"
-#include "family_forward.h"
+#include "family_backward.h"
 #include "parallel.h"
 #include "step.h"
 #include "team.h"
@@ -95,11 +95,16 @@ template <class T> bool backward(const Problem& p) {
 template <class T> bool family_forward(const FamilyProblem& p) {
     using K = FamilyForward<T>;
     // columns of the state do not see each other: threads may share a sequence without changing a bit
-    int64_t all = p.b * p.h, tiles = ColumnTile<T>::count(p.e), parts = all < p.threads ? tiles : 1;
+    int64_t all = p.b * p.h, tiles = FamilySizes<T>(p).tiles(), parts = all < p.threads ? tiles : 1;
     return parallel_for<K>(p, all * parts, [=](K& k, int64_t i) {
         int64_t part = i % parts;
         k.run(i / parts, part, parts == 1 ? tiles : part + 1);
     });
+}
+
+template <class T> bool family_backward(const FamilyProblem& p) {
+    using K = FamilyBackward<T>;
+    return parallel_for<K>(p, p.b * p.h, [](K& k, int64_t i) { k.run(i); });
 }
 
 template <class T> bool decode(const Program& p) {
@@ -125,6 +130,7 @@ extern "C" int ENTRY(forward)(const Problem* p) { return !forward<REAL>(*p); }
 extern "C" int ENTRY(bidirectional)(const Problem* p) { return !bidirectional<REAL>(*p); }
 extern "C" int ENTRY(backward)(const Problem* p) { return !backward<REAL>(*p); }
 extern "C" int ENTRY(family_forward)(const FamilyProblem* p) { return !family_forward<REAL>(*p); }
+extern "C" int ENTRY(family_backward)(const FamilyProblem* p) { return !family_backward<REAL>(*p); }
 extern "C" int ENTRY(decode)(const Program* p) { return !decode<REAL>(*p); }
 extern "C" int ENTRY(step)(const Step* p) {
     std::atomic<int64_t> next{0};

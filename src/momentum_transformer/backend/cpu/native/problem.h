@@ -61,12 +61,19 @@ struct Coefficient {      // the same at all tokens, or one a token; neither: ne
     const void* tokens;   // (b, h, n), or for each channel of alpha (b, h, n, d); or null
 };
 
+struct CoefficientGradient {  // laid out like the coefficient; null where nobody asks for it
+    double* heads;            // (b, h)
+    void* tokens;
+};
+
 struct FamilyProblem : Problem {  // one call of a member of the family; β and γ are among its coefficients
     int64_t channels;             // whether alpha has one number for each channel
     Coefficient coefficients[COEFFICIENTS];
     TensorView erase;         // p (b, h, n, d), or no data: the features of k
     const uint8_t* reset;     // (b, n) 1 where a document begins, or null
     void* predictions;        // (b, h, n, e) what the state predicted at each token that is not masked; or null
+    TensorView d_erase;       // backward only, like the following
+    CoefficientGradient d_family[COEFFICIENTS];
 };
 
 struct Step {  // one token of causal attention: q, k (b, h, d), v, y (b, h, e); m, s (b, h, d, e), z (b, h, d)

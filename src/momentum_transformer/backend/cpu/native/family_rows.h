@@ -1,0 +1,140 @@
+// A block of tokens as the backward pass of the family needs it: packed inputs, sums of gradients, and their way out.
+#pragma once
+#include "backward.h"
+#include "family_forward.h"
+
+namespace {
+
+template <class T> struct FamilyRows {
+    const FamilyProblem& p;
+    FamilySizes<T> size;
+    int64_t ep, begin = 0;
+    // Features. Rows -1 of Q and K and the row after the last token of P are zero.
+    T *Q, *K, *P, *A;
+    T *V, *predicted, *U;  // v - δ · prediction, the prediction, η times the former
+    T *G, *d_denominator;  // gradients of numerators and denominators
+    T *dV, *O;             // gradients of v and of predictions; the row of O after the last token is zero
+    T *dQ, *dK;            // row -1 is there, and means nothing
+    T *dP, *dPM, *dA;      // the row after the last token is there, and means nothing
+    T* parts;              // gradients of coefficients: a vector for each of them and each token, whose sum it is
+    BlockCoefficients<T> c;
+
+    FamilyRows(const FamilyProblem& p, Arena& arena)
+        : p(p), size(p), ep(Sizes<T>(p).ep), Q(features(arena) + size.dp), K(features(arena) + size.dp),
+          P(p.erase.data ? features(arena) : K), A(p.channels ? features(arena) : nullptr), V(values(arena)),
+          predicted(values(arena)), U(values(arena) + ep), G(values(arena) + ep), d_denominator(arena.take<T>(BLOCK)),
+          dV(values(arena)), O(values(arena)), dQ(features(arena) + size.dp), dK(features(arena) + size.dp),
+          dP(features(arena)), dPM(features(arena)), dA(features(arena)),
+          parts(arena.take<T>(COEFFICIENTS * BLOCK * width<T>)), c(p) {}
+    T* features(Arena& arena) { return arena.take<T>((BLOCK + 2) * size.dp); }
+    T* values(Arena& arena) { return arena.take<T>((BLOCK + 1) * ep); }
+
+    static void clear(T* from, int64_t count) { memset(from, 0, count * sizeof(T)); }
+
+    void fill_keys(const Sequence<T>& x, int64_t first, int64_t count) {
+        constexpr int W = width<T>;
+        begin = first;
+        pack_features(K, size.dp, x.k, begin, count, count + 1, size.d, p.elu);
+        clear(K - size.dp, size.dp);
+        if (p.erase.data) pack<T, false>(P, size.dp, RowView<T>(p.erase, p, x.b, x.h), begin, count, count + 1, size.d);
+        if (p.channels) pack<T, false>(A, size.dp, channel_rows<T>(p, x), begin, count, count, size.d);
+        pack<T, false>(V, ep, x.v, begin, count, count, size.e);
+        c.set_tokens(p, x, begin, count);
+        const T* saved = static_cast<const T*>(p.predictions) + (x.index() * p.n + begin) * size.e;
+        for (int64_t t = 0; t < count; t++) {
+            T* row = predicted + t * ep;
+            if (c.erase != ERASE_NOTHING) {
+                memcpy(row, saved + t * size.e, size.e * sizeof(T));
+                clear(row + size.e, ep - size.e);
+            }
+            for (int64_t at = 0; at < ep; at += W) {
+                Vec<T> v = load(V + t * ep + at);
+                if (c.erase != ERASE_NOTHING) store(V + t * ep + at, v -= c.at[DELTA][t] * load(row + at));
+                store(U + t * ep + at, c.at[ETA][t] * v);
+            }
+        }
+    }
+    void fill_queries(const Sequence<T>& x, int64_t first, int64_t count) {
+        pack_features(Q, size.dp, x.q, first, count, count, size.d, p.elu);
+        pack_output_gradients(G, d_denominator, p, x, first, count, size.e, ep);
+        clear(Q - size.dp, size.dp);
+        clear(U - ep, ep);
+        clear(G - ep, ep);
+        clear(O + count * ep, ep);
+        for (T* sums : {dQ - size.dp, dK - size.dp, dP, dPM, dA}) clear(sums, (count + 1) * size.dp);
+        clear(parts, COEFFICIENTS * BLOCK * width<T>);
+    }
+
+    Recompute<T> recompute(int64_t count, const uint8_t* reset, int64_t slot) const {
+        return {K, U, p.channels ? A : nullptr, size.dp, ep, count, c, reset, slot};
+    }
+    T* part(int name, int64_t t) const { return parts + (name * BLOCK + t) * width<T>; }
+    void add(int name, int64_t t, Vec<T> sum) { store(part(name, t), load(part(name, t)) + sum); }
+    // ρ̇ = p · m ȯ, and ṗ takes ρ m ȯ.
+    void add_lookahead(int64_t t) {
+        Vec<T> sum{};
+        for (int64_t at = t * size.dp; at < (t + 1) * size.dp; at += width<T>) {
+            sum += load(P + at) * load(dPM + at);
+            store(dP + at, load(dP + at) + c.at[LOOKAHEAD][t] * load(dPM + at));
+        }
+        add(LOOKAHEAD, t, sum);
+    }
+
+    void write_row(const RowView<T>& to, int64_t t, const T* row, int64_t columns) const {
+        for (int64_t at = 0; at < columns; at += width<T>)
+            if (to.storage == FULL_WIDTH)
+                write_stored<T>(to.template row<T>(begin + t) + at, load(row + at), columns - at);
+            else
+                write_narrow<T>(to, begin + t, at, load(row + at), columns - at);
+    }
+    // `totals` takes the gradients of coefficients that are the same at all tokens.
+    void write(const Sequence<T>& x, int64_t count, double* totals) {
+        constexpr int W = width<T>;
+        RowView<T> dq(p.dq, p, x.b, x.h), dk(p.dk, p, x.b, x.h), dv(p.dv, p, x.b, x.h), dp(p.d_erase, p, x.b, x.h);
+        bool erases_keys = c.erase != ERASE_NOTHING && !p.erase.data;
+        for (int64_t t = 0; t < count; t++) {
+            const int64_t row = t * size.dp;
+            for (int64_t at = row; at < row + size.dp; at += W) {
+                Vec<T> key = load(dK + at), query = load(dQ + at);
+                if (erases_keys) key += load(dP + at);
+                if (p.elu) {
+                    key *= feature_derivative<T>(load(K + at));
+                    query *= feature_derivative<T>(load(Q + at));
+                }
+                store(dK + at, key);
+                store(dQ + at, query);
+            }
+            write_row(dq, t, dQ + row, size.d);
+            write_row(dk, t, dK + row, size.d);
+            write_row(dv, t, dV + t * ep, size.e);
+            if (p.d_erase.data) write_row(dp, t, dP + row, size.d);
+        }
+        write_coefficients(x, count, totals);
+    }
+    void write_coefficients(const Sequence<T>& x, int64_t count, double* totals) {
+        auto position = [&](int64_t t) { return x.index() * p.n + (x.q.index ? x.q.index[begin + t] : begin + t); };
+        for (int name = 0; name < COEFFICIENTS; name++) {
+            T* tokens = static_cast<T*>(p.d_family[name].tokens);
+            if (!tokens && !p.d_family[name].heads) continue;
+            if (name == ALPHA && p.channels) {
+                for (int64_t t = 0; t < count; t++)
+                    memcpy(tokens + position(t) * size.d, dA + t * size.dp, size.d * sizeof(T));
+                continue;
+            }
+            for (int64_t t = 0; name == ALPHA && t < count; t++)
+                for (int64_t at = 0; at < size.dp; at += width<T>) add(ALPHA, t, load(dA + t * size.dp + at));
+            for (int64_t t0 = 0; t0 < count; t0 += TILE_ROWS) {
+                Vec<T> vectors[TILE_ROWS];
+                T sums[TILE_ROWS];
+                for (int r = 0; r < TILE_ROWS; r++) vectors[r] = load(part(name, t0 + r));
+                sum_rows<T>(sums, vectors);
+                for (int64_t t = t0; t < min(t0 + TILE_ROWS, count); t++) {
+                    if (tokens) tokens[position(t)] = sums[t - t0];
+                    totals[name] += sums[t - t0];
+                }
+            }
+        }
+    }
+};
+
+}  // namespace
