@@ -14,6 +14,7 @@ from momentum_transformer.bench import limits, suite
 from momentum_transformer.bench.family_tables import markdown as family_markdown
 from momentum_transformer.bench.plot import draw
 from momentum_transformer.bench.tables import markdown
+from momentum_transformer.bench.transformers_tables import headline as transformers_headline
 from momentum_transformer.bench.transformers_tables import markdown as transformers_markdown
 from momentum_transformer.report.page import write_report
 from momentum_transformer.report.tables import Table
@@ -40,7 +41,7 @@ def tables(out: Path) -> dict[str, str]:
         "versions": versions_table(),
         "generation": generation_table(),
         "translation": translation_table(),
-        "transformers": transformers_tables(),
+        **transformers_tables(),
     }
     kernels = {"bench": bench_tables(out), "limits": limits_tables(), "profile": profile_table()}
     return found | others | kernels | {"attention": attention_table()}
@@ -77,12 +78,14 @@ def bench_tables(out: Path) -> str:
     return markdown(record)
 
 
-def transformers_tables() -> str:
+def transformers_tables() -> dict[str, str]:
     """Transformers' mixers and models, alone and on our kernels, by `momentum bench --transformers`."""
     path = ROOT / "results" / "transformers.json"
     if not path.exists():
-        return "Not measured yet: `momentum bench --transformers --out results/transformers.json`.\n"
-    return transformers_markdown(json.loads(path.read_text()))
+        missing = "Not measured yet: `momentum bench --transformers --out results/transformers.json`.\n"
+        return {"transformers": missing, "transformers-headline": missing}
+    record = json.loads(path.read_text())
+    return {"transformers": transformers_markdown(record), "transformers-headline": transformers_headline(record)}
 
 
 def limits_tables() -> str:
