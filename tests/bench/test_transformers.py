@@ -17,7 +17,7 @@ def record(**seconds: float) -> dict[str, Any]:
     """Every cell takes as long, but what is given: `ours` a quarter of a second, `theirs` one."""
     both = {"theirs": 1.0, "ours": 0.25} | seconds
     rows = [
-        {"kind": one.kind, "dtype": dtype, "of": of, "work": work, "n": 2048, **both}
+        {"kind": one.kind, "dtype": dtype, "of": of, "work": work, "n": 2048, "products": 0.2, **both}
         for one in SUBJECTS
         for dtype in ("float32", "bfloat16")
         for of, works in (("layer", ("prefill", "training")), ("model", ("prefill", "training", "decoding")))
@@ -36,6 +36,7 @@ def test_bars_are_met_by_those_who_meet_them() -> None:
     assert met["Mamba-2 layer, training, 2,048 tokens, bfloat16"]
     assert met["gated delta layer, peak memory of a training step, 2,048 tokens"]
     assert met["gated delta model, decoding after 2,048 tokens, float32"]
+    assert {bar.most for bar in tables.bars(record())} == {"5.00 ×", ""}
     even = {bar.what: bar.met for bar in tables.bars(record(ours=1.0))}
     assert even["gated delta model, decoding after 2,048 tokens, float32"]
     assert not even["Mamba-2 model, decoding after 2,048 tokens, float32"]

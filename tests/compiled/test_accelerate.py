@@ -6,8 +6,8 @@ import pytest
 import torch
 
 pytest.importorskip("transformers", reason="the extra hf is not installed", minversion="5")
-from momentum_transformer.hf import accelerate  # noqa: E402
-from tests.hf.small_models import VOCABULARY, small_model  # noqa: E402
+from momentum_transformer.hf import accelerate
+from tests.hf.small_models import VOCABULARY, small_model
 
 pytestmark = [
     pytest.mark.slow,

@@ -172,6 +172,8 @@ def _works(
                     last[who] = foreseen
             taking_part = [who for who in WHO if who not in row.get("skipped", {})]
             row |= _best({who: _one(module, who, partial(call, module, x)) for who in taking_part}, plan)
+            if x.is_floating_point():
+                row["products"] = _products(module, x, training=work == "training")
             last |= {who: row[who] for who in taking_part}
             yield row
 
@@ -195,6 +197,27 @@ def _best(calls: dict[str, Callable[[], float]], plan: Plan) -> dict[str, float]
     for _ in range(rounds):
         seconds = {who: min(seconds[who], call()) for who, call in calls.items()}
     return seconds
+
+
+def _products(module: nn.Module, x: Tensor, *, training: bool) -> float:
+    """Seconds of a layer's projections alone: both have to make them, so nobody is faster."""
+    lines = [one for one in module.modules() if isinstance(one, nn.Linear)]
+    inputs = [torch.randn(*x.shape[:2], one.in_features, dtype=x.dtype, requires_grad=training) for one in lines]
+    grads = [torch.randn(*x.shape[:2], one.out_features, dtype=x.dtype) for one in lines]
+
+    def once() -> float:
+        start = time.process_time()
+        for project, given, grad in zip(lines, inputs, grads, strict=True):
+            if training:
+                project(given).backward(grad)
+            else:
+                with torch.no_grad():
+                    project(given)
+        return time.process_time() - start
+
+    found = min(once(), once())
+    module.zero_grad(set_to_none=True)
+    return found
 
 
 def prefill(module: nn.Module, x: Tensor) -> None:

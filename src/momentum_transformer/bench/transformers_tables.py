@@ -24,6 +24,7 @@ class Bar(NamedTuple):
     asked: str
     found: str
     met: bool
+    most: str = ""  # what would be found if ours took no longer than the layer's projections
 
 
 def ratio(row: Record) -> float | None:
@@ -38,7 +39,8 @@ def bars(record: Record) -> list[Bar]:
             times = ratio(row)
             if times is not None:
                 what = f"{kind} layer, {work}, {AT:,} tokens, {row['dtype']}"
-                found.append(Bar(what, f"≥ {asked:g} ×", f"{times:.2f} ×", times >= asked))
+                most = f"{row['theirs'] / row['products']:.2f} ×"
+                found.append(Bar(what, f"≥ {asked:g} ×", f"{times:.2f} ×", times >= asked, most))
     for kind, asked in DECODING.items():
         for row in _rows(record, of="model", kind=kind, work="decoding"):
             times = row["theirs"] / row["ours"]
@@ -64,8 +66,9 @@ def line(row: Record) -> str:
 
 
 def bars_table(record: Record) -> Table:
-    rows = tuple((bar.what, bar.asked, bar.found, "yes" if bar.met else "no") for bar in bars(record))
-    return Table("What was promised", ("", "asked", "found", "met"), rows)
+    rows = tuple((bar.what, bar.asked, bar.found, bar.most, "yes" if bar.met else "no") for bar in bars(record))
+    columns = ("", "asked", "found", "with projections alone", "met")
+    return Table("What was promised", columns, rows)
 
 
 def times_table(record: Record, of: str) -> Table:
