@@ -1,14 +1,9 @@
 """`momentum bench --transformers`: mixers and small models of Transformers, alone and on our kernels, in one run.
 
-One thread, in processor time, which a busy machine does not stretch. Peak memory is measured in a process of its own:
-
-    python -m momentum_transformer.bench.transformers_models "gated delta" ours 2048
+One thread, in processor time, which a busy machine does not stretch.
 """
 
 import copy
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -126,7 +121,9 @@ def run_transformers(plan: Plan, watch: Callable[[dict[str, Any]], None]) -> dic
             watch(row)
     finally:
         torch.set_num_threads(before)
-    record["memory"] = [_measure_memory(one.kind, plan.memory) for one in SUBJECTS] if plan.memory else []
+    from .transformers_memory import measure  # a program of its own, which reads this file
+
+    record["memory"] = [measure(one.kind, plan.memory) for one in SUBJECTS] if plan.memory else []
     return record
 
 
@@ -280,34 +277,3 @@ def _agree(mixer: nn.Module, x: Tensor) -> None:
     error = float((said["ours"] - said["theirs"]).abs().max() / said["theirs"].abs().max())
     if not error < NEAR:
         raise BenchError(f"{type(mixer).__name__} differs from Transformers by {error:.1e}; nothing is timed")
-
-
-def _measure_memory(kind: str, n: int) -> dict[str, Any]:
-    """Peak bytes of a layer's training step beyond those of a short one, for both."""
-    row: dict[str, Any] = {"kind": kind, "n": n, "dtype": "float32"}
-    for who in WHO:
-        program = [sys.executable, "-m", "momentum_transformer.bench.transformers_models", kind, who, str(n)]
-        done = subprocess.run(program, capture_output=True, text=True)
-        if done.returncode:
-            return row | {"skipped": (done.stderr.strip().splitlines() or [f"code {done.returncode}"])[-1]}
-        row[who] = json.loads(done.stdout.splitlines()[-1])
-    return row
-
-
-def _peak(kind: str, who: str, n: int) -> int:
-    import resource
-
-    torch.set_num_threads(1)
-    subject = next(one for one in SUBJECTS if one.kind == kind)
-    mixer = mixers_of(subject.model(layers=1, width=1024, vocabulary=8, dtype=torch.float32))[0]
-    choose(mixer, who)
-    training_step(mixer, torch.randn(1, 64, 1024))  # whatever is loaded at first use is not the call's own
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    training_step(mixer, torch.randn(1, n, 1024))
-    return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 4:
-        raise BenchError(__doc__)
-    sys.stdout.write(f"{_peak(sys.argv[1], sys.argv[2], int(sys.argv[3]))}\n")
