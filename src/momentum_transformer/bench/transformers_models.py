@@ -93,7 +93,7 @@ class Plan:
     vocabulary: int = 32_000
     decoded: int = 16
     seconds: float = 2.0
-    call: float = 25.0
+    call: float = 45.0
     memory: int = 2048
 
 
