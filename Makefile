@@ -33,6 +33,7 @@ bench: setup
 	$(BIN)/python -m momentum_transformer.bench.limits results/limits.json 2
 	$(BIN)/momentum bench --threads 2 --out results/bench.json --plot docs/results/bench.svg
 	$(BIN)/momentum bench --family --threads 2 --out results/family.json
+	$(BIN)/momentum bench --transformers --out results/transformers.json
 	$(BIN)/python -m benchmarks.generation --out results/generation.json
 	$(BIN)/python -m benchmarks.lra --out results/lra.json
 	$(BIN)/python -m benchmarks.translation --out results/translation.json

@@ -14,6 +14,8 @@ from momentum_transformer.bench import limits, suite
 from momentum_transformer.bench.family_tables import markdown as family_markdown
 from momentum_transformer.bench.plot import draw
 from momentum_transformer.bench.tables import markdown
+from momentum_transformer.bench.transformers_tables import headline as transformers_headline
+from momentum_transformer.bench.transformers_tables import markdown as transformers_markdown
 from momentum_transformer.report.page import write_report
 from momentum_transformer.report.tables import Table
 
@@ -41,6 +43,7 @@ def tables(out: Path) -> dict[str, str]:
         "generation": generation_table("generation"),
         "decoding": generation_table("decoding"),
         "translation": translation_table(),
+        **transformers_tables(),
     }
     kernels = {"bench": bench_tables(out), "limits": limits_tables(), "profile": profile_table()}
     kernels |= {"blocks": blocks_table()}
@@ -76,6 +79,16 @@ def bench_tables(out: Path) -> str:
     record = suite.read(path)
     (out / "bench.svg").write_text(draw(record))
     return markdown(record)
+
+
+def transformers_tables() -> dict[str, str]:
+    """Transformers' mixers and models, alone and on our kernels, by `momentum bench --transformers`."""
+    path = ROOT / "results" / "transformers.json"
+    if not path.exists():
+        missing = "Not measured yet: `momentum bench --transformers --out results/transformers.json`.\n"
+        return {"transformers": missing, "transformers-headline": missing}
+    record = json.loads(path.read_text())
+    return {"transformers": transformers_markdown(record), "transformers-headline": transformers_headline(record)}
 
 
 def limits_tables() -> str:

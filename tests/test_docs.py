@@ -11,6 +11,7 @@ CODE = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flag
 TRANSFORMERS = re.findall(
     r"```python\n(.*?)```", (ROOT / "docs" / "transformers-models.md").read_text(), flags=re.DOTALL
 )
+PACKAGE_PAGES = {"transformers": ROOT / "docs" / "transformers.md"}  # code that needs the package of this name
 TABLE = (ROOT / "docs" / "paper-to-code.md").read_text()
 NAMES = sorted(set(re.findall(r"`(momentum_transformer\.[\w.]+)`", TABLE)))
 TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", TABLE)))
@@ -35,6 +36,13 @@ def test_code_of_our_models_in_transformers_runs(number: int) -> None:
         if package in code or (package == "transformers" and "momentum_transformer.hf" in code):
             pytest.importorskip(package, reason=f"{package} is not installed: pip install {package}")
     exec(compile(code, f"transformers-models block {number}", "exec"), {})
+
+
+@pytest.mark.parametrize("package", PACKAGE_PAGES)
+def test_code_of_a_page_about_a_package_runs(package: str) -> None:
+    pytest.importorskip(package)
+    for code in re.findall(r"```python\n(.*?)```", PACKAGE_PAGES[package].read_text(), flags=re.DOTALL):
+        exec(compile(code, package, "exec"), {})
 
 
 @pytest.mark.parametrize("name", NAMES)

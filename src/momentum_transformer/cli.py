@@ -201,6 +201,8 @@ class Bench:
     """Draw time and memory against the length there, as SVG."""
     quick: bool = False
     """Tiny shapes in seconds: a smoke test, not a measurement."""
+    transformers: bool = False
+    """Time mixers and small models of Transformers instead, alone and on our kernels, on one thread."""
 
 
 @dataclass(frozen=True)

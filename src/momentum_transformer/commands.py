@@ -217,6 +217,7 @@ def _(command: cli.Bench) -> int:
         plot=command.plot,
         quick=command.quick,
         family=command.family,
+        transformers=command.transformers,
     )
     return 0
 

@@ -28,10 +28,14 @@ def run_bench(
     plot: Path | None,
     quick: bool,
     family: bool = False,
+    transformers: bool = False,
 ) -> None:
     if backends:
         record = {"active": active_backend(), "backends": [status._asdict() for status in statuses()]}
         console.print(tables.terminal(tables.backends_table(record)))
+        return
+    if transformers:
+        _bench_transformers(console, out, quick=quick)
         return
     if threads is not None and threads < 1:
         raise BenchError(f"--threads must be 1 or more, not {threads}")
@@ -91,6 +95,23 @@ def _show_family(console: Console, part: str, record: dict[str, Any]) -> None:
     else:
         table = family_tables.block_table(family_tables.together(record)[-1])
     console.print(tables.terminal(table))
+
+
+def _bench_transformers(console: Console, out: Path | None, *, quick: bool) -> None:
+    """A part of its own: one thread, nothing of the other options."""
+    from . import transformers_tables as rows
+    from .transformers_models import FULL_PLAN, QUICK_PLAN, run_transformers
+
+    if out is not None and out.is_dir():
+        raise BenchError(f"{out} is a folder; name a file")
+    if not quick:
+        console.print("This takes a quarter of an hour on a quiet machine; each line is a cell.\n")
+    record = run_transformers(QUICK_PLAN if quick else FULL_PLAN, lambda row: console.print(rows.line(row)))
+    for table in (rows.times_table(record, "layer"), rows.times_table(record, "model"), rows.bars_table(record)):
+        console.print(tables.terminal(table))
+    if out:
+        write(record, out)
+        console.print(f"every number: {out}", soft_wrap=True)
 
 
 def _show(console: Console, part: str, record: dict[str, Any]) -> None:

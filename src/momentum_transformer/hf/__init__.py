@@ -1,5 +1,6 @@
-"""Hugging Face Transformers (extra `hf`): our models in its Auto classes."""
+"""Hugging Face Transformers (extra `hf`): its linear-attention models on our kernels, ours in its Auto classes."""
 
+from .acceleration import accelerate, restore
 from .cache import MomentumCache
 from .configuration import MomentumConfig
 from .conversion import to_native, to_transformers
@@ -14,6 +15,8 @@ __all__ = [
     "MomentumForCausalLM",
     "MomentumForSequenceClassification",
     "MomentumModel",
+    "accelerate",
+    "restore",
     "to_native",
     "to_transformers",
 ]

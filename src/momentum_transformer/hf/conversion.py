@@ -42,7 +42,7 @@ def to_transformers(
             "positions": "learned",
             "max_position_embeddings": sequence.length,
             "pool": sequence.pool,
-            "embedding_dropout": sequence.dropout.p,
+            "embedding_dropout": sequence.dropout.rate,
             "classifier_hidden_size": hidden.out_features,
             "num_labels": classes.out_features,
         }
@@ -101,7 +101,7 @@ def _config(encoder: Encoder, mixers: list[Mixer], residual: Residual, **options
         residual=residual,
         norm=block.norm,
         hidden_act="relu" if isinstance(block.feedforward.activation, nn.ReLU) else "gelu",
-        dropout=block.dropout.p,
+        dropout=block.dropout.rate,
         causal=encoder.causal,
         final_norm=isinstance(encoder.final_norm, nn.LayerNorm),
         **options,

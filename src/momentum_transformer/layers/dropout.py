@@ -16,6 +16,7 @@ class Dropout(nn.Module):
         super().__init__()
         if not 0 <= rate < 1:
             raise ValueError(f"dropout must be in [0, 1), not {rate}")
+        self.rate = rate
         self.dropped = min(round(rate * LEVELS), LEVELS - 1)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,0 +1,31 @@
+"""Documents packed into one row, as Transformers tells of them: where each begins."""
+
+from torch import Tensor
+
+from ..attention import cu_seqlens as starts_of
+from ..ops.shapes import Bool
+
+
+def document_starts(
+    b: int, n: int, *, cu_seqlens: Tensor | None, seq_idx: Tensor | None
+) -> Bool[Tensor, "b n"] | None:
+    """True where a document begins, of b rows of n tokens; None where nothing is packed.
+
+    Args:
+        cu_seqlens: where each document of the only row begins and the last one ends; it wins over `seq_idx`.
+        seq_idx: (b, n), the number of each token's document.
+    """
+    if cu_seqlens is not None:
+        if b != 1 or int(cu_seqlens[-1]) != n:
+            raise ValueError(
+                f"cu_seqlens packs documents into one row: the batch must be 1, not {b}, and the last boundary the "
+                f"number of tokens, {n}, not {int(cu_seqlens[-1])}"
+            )
+        return starts_of(cu_seqlens, n)
+    if seq_idx is None:
+        return None
+    if tuple(seq_idx.shape) != (b, n):
+        raise ValueError(f"seq_idx must have shape {(b, n)}, one number a token, not {tuple(seq_idx.shape)}")
+    starts = seq_idx.new_ones(b, n).bool()
+    starts[:, 1:] = seq_idx[:, 1:] != seq_idx[:, :-1]
+    return starts

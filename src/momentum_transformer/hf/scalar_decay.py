@@ -1,0 +1,93 @@
+"""Mamba-2's recurrence as Transformers calls it: many tokens (`chunk_scan`), or one (`selective_state_update`)."""
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (the field's name for it)
+from torch import Tensor
+
+from ..attention import recurrent_attention
+from ..ops.shapes import Float
+from ..ops.state import RecurrentState
+from .packing import document_starts
+
+
+def chunk_scan(
+    hidden_states: Float[Tensor, "b n h p"],
+    dt: Float[Tensor, "b n h"],
+    A: Float[Tensor, "h"],  # noqa: N803 (Transformers' names)
+    B: Float[Tensor, "b n g s"],  # noqa: N803
+    C: Float[Tensor, "b n g s"],  # noqa: N803
+    *,
+    D: Float[Tensor, "h"] | None = None,  # noqa: N803
+    dt_bias: Float[Tensor, "h"] | None = None,
+    initial_states: Float[Tensor, "b h p s"] | None = None,
+    dt_softplus: bool = False,
+    dt_limit: tuple[float, float] = (0.0, float("inf")),
+    return_final_states: bool = False,
+    cu_seq_lens_q: Tensor | None = None,
+    seq_idx: Tensor | None = None,
+    **_others: object,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """y (b, n, h, p), or the pair of it and the last state (b, h, p, s); in float32 or more, as Transformers does.
+
+    A head forgets by exp(A dt) and writes dt x under the key B; C reads. B and C are shared by the heads of a group.
+    """
+    wide = torch.promote_types(hidden_states.dtype, torch.float32)
+    x, k, q, A = (a.to(wide) for a in (hidden_states, B, C, A))
+    dt = _step(dt.to(wide), dt_bias, softplus=dt_softplus).clamp(*dt_limit)
+    y = recurrent_attention(
+        q.transpose(1, 2),
+        k.transpose(1, 2),
+        x.transpose(1, 2),
+        alpha=(dt * A).exp().transpose(1, 2),
+        eta=dt.transpose(1, 2),
+        reset=document_starts(*x.shape[:2], cu_seqlens=cu_seq_lens_q, seq_idx=seq_idx),
+        state=None if initial_states is None else RecurrentState(initial_states.to(wide).mT, None, None),
+        return_state=return_final_states,
+    )
+    y, after = y if return_final_states else (y, None)
+    y = y.transpose(1, 2)
+    y = y.contiguous() if D is None else torch.addcmul(y, x, D.to(wide)[:, None]).contiguous()
+    return y if after is None else (y, after.s.mT.contiguous())
+
+
+def selective_state_update(
+    state: Float[Tensor, "b h p s"],
+    hidden_states: Float[Tensor, "b h p"],
+    dt: Float[Tensor, "b h p"],
+    A: Float[Tensor, "h p s"],  # noqa: N803
+    B: Float[Tensor, "b g s"],  # noqa: N803
+    C: Float[Tensor, "b g s"],  # noqa: N803
+    D: Float[Tensor, "h p"] | None = None,  # noqa: N803
+    *,
+    dt_bias: Float[Tensor, "h p"] | None = None,
+    dt_softplus: bool = False,
+    z: Float[Tensor, "b h p"] | None = None,
+    **_others: object,
+) -> Float[Tensor, "b h p"]:
+    """One token's output; `state` takes the token in, in place.
+
+    dt, A, D and dt_bias are the same for all channels of a head, though they come spread.
+    """
+    x, k, q = (a.to(state.dtype) for a in (hidden_states, B, C))
+    dt = _step(dt[..., :1].to(state.dtype), None if dt_bias is None else dt_bias[:, :1], softplus=dt_softplus)
+    b, h, p, s = state.shape
+    by_group = (b * B.shape[1], h // B.shape[1] * p)
+    kept = state.contiguous()
+    kept.mul_((dt * A[:, :1, 0].to(dt.dtype)).exp()[..., None])
+    rows = kept.view(*by_group, s)
+    rows.baddbmm_((x * dt).reshape(*by_group, 1), k.reshape(-1, 1, s))
+    if kept is not state:
+        state.copy_(kept)
+    y = torch.bmm(rows, q.reshape(-1, s, 1)).view(b, h, p)
+    y = y if D is None else torch.addcmul(y, x, D.to(x.dtype))
+    y = y if z is None else y * F.silu(z.to(y.dtype))
+    return y.to(hidden_states.dtype)
+
+
+def no_fused_path(*_tensors: object, **_others: object) -> None:
+    """Transformers asks for convolution, scan and projection in one call when it trains; ours are single calls."""
+
+
+def _step(dt: Tensor, bias: Tensor | None, *, softplus: bool) -> Tensor:
+    dt = dt if bias is None else dt + bias.to(dt.dtype)
+    return F.softplus(dt) if softplus else dt
