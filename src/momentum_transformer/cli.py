@@ -19,7 +19,9 @@ class List:
     """
 
     queue: bool = False
-    """Show instead what `reproduce tables --queue` has done, is doing and has left, with hours."""
+    """Show instead what `reproduce STUDY --queue` has done, is doing and has left, with hours."""
+    study: str = "tables"
+    """Of the queue: its study."""
     scale: str = "medium"
     """Of the queue: its scale."""
     seeds: int = 3
@@ -147,6 +149,8 @@ class Reproduce:
     """tiny, small, medium or paper."""
     seeds: int | None = None
     """How many seeds per model; by default 1, of a queue 3."""
+    rates: int | None = None
+    """How many of a study's learning rates the first seed tries, the standard one first; by default all."""
     jobs: int = 1
     """How many runs at a time; they share the cores."""
     settings: Settings = ()
