@@ -20,7 +20,6 @@ TINY_SIZES = {"depth": 2, "width": 16, "heads": 2, "feedforward": 64}
 TINY_TRAIN = TrainConfig(steps=3, batch_size=4, evaluate_every=3, save_every=3, log_every=1)
 
 
-
 def small_train(steps: int, *, batch_size: int = 32, rate: float = 3e-3) -> TrainConfig:
     """The training of scale small. RAdam with β₂ = 0.999 takes small steps for longer than half of such a run."""
     return TrainConfig(

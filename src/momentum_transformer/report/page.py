@@ -12,9 +12,12 @@ from ..experiments import REPRODUCTIONS
 from .collect import Run, collect
 from .efficiency import efficiency_sections
 from .figures import svg
+from .gap import gap_sections
 from .section import Section
 from .sections import make_sections
 
+TIMES = ("step", "seconds", "cpu_seconds")
+SPREAD = "± is half the range over seeds, from the lowest to the highest."
 CSS = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 72rem; margin: 2rem auto;
        padding: 0 1rem; }
@@ -34,7 +37,7 @@ nav a { margin-right: 1.2rem; }
 def write_report(paths: list[Path], out: Path) -> tuple[Path, list[str]]:
     """Write the page and its parts into `out`; returns the page and a line for each run that was left out."""
     runs, left_out = collect(paths)
-    sections = [*make_sections(runs), *efficiency_sections(paths)]
+    sections = [*gap_sections(runs), *make_sections(runs), *efficiency_sections(paths)]
     out.mkdir(parents=True, exist_ok=True)
     drawn = []
     for section in sections:
@@ -52,8 +55,9 @@ def write_report(paths: list[Path], out: Path) -> tuple[Path, list[str]]:
 
 def markdown(section: Section) -> str:
     """The section's tables and findings."""
-    tables = "\n".join(table.markdown() for table in (section.table, *section.more))
-    return tables + "\n" + "".join(f"- {finding}\n" for finding in section.findings)
+    tables = section.table.markdown() + "".join(f"\n{table.title}\n\n{table.markdown()}" for table in section.more)
+    note = f"\n{SPREAD}\n" if "±" in tables else ""
+    return tables + note + "\n" + "".join(f"- {finding}\n" for finding in section.findings)
 
 
 def _page(sections: Sequence[Section], drawn: Sequence[str], runs: Sequence[Run], left_out: Sequence[str]) -> str:
@@ -80,7 +84,7 @@ def _without_study(runs: Sequence[Run]) -> str:
         request = run.request
         if request.experiment not in drawn:
             words = (request.experiment, request.model, request.scale, f"seed {request.seed}", *request.settings)
-            scores = (f"{name} {run.final(name):.4f}" for name in run.validation if name not in ("step", "seconds"))
+            scores = (f"{name} {run.final(name):.4f}" for name in run.validation if name not in TIMES)
             items += f"<li>{html.escape(' '.join(words))}: {html.escape(', '.join(scores))}</li>"
     return f"<h2>Runs without a section</h2><p>At their last step.</p><ul>{items}</ul>" if items else ""
 
@@ -89,6 +93,7 @@ def _section(section: Section, figure: str) -> str:
     findings = "".join(f"<li>{html.escape(finding)}</li>" for finding in section.findings)
     title = html.escape(section.title)
     tables = "".join(table.html() for table in (section.table, *section.more))
+    tables += f'<p class="note">{SPREAD}</p>' if "±" in tables else ""
     return (
         f'<section id="{section.name}"><h2>{title}</h2><p>{html.escape(section.intro)}</p>'
         f'<figure aria-label="{title}">{figure}</figure>{tables}'

@@ -180,7 +180,8 @@ def _evaluate(
     """Evaluate, write it down, and say whether it is the best so far."""
     batches = task.validation(counters.step, world.rank, world.size)
     metrics = evaluate(task, model, config, world, batches)
-    recorder.write("validation", counters.step, {**metrics, "seconds": counters.seconds})
+    spent = {"seconds": counters.seconds, "cpu_seconds": counters.cpu_seconds}
+    recorder.write("validation", counters.step, {**metrics, **spent})
     progress.validated(counters.step, metrics)
     score = metrics["loss"] if config.select == "loss" else -metrics[config.select]
     if not score < counters.best_score:
