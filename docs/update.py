@@ -1,7 +1,7 @@
 """Rewrite what README and docs take from results/: python docs/update.py
 
 Writes docs/results/ (figures and tables of the report) and the tables between `<!-- results:NAME -->` and
-`<!-- end -->` in README.md, docs/experiments.md and docs/performance.md.
+`<!-- end -->` in the PAGES.
 """
 
 import json
@@ -13,11 +13,13 @@ from typing import Any
 from momentum_transformer.bench import limits, suite
 from momentum_transformer.bench.plot import draw
 from momentum_transformer.bench.tables import markdown
+from momentum_transformer.report.claims import claims_markdown
+from momentum_transformer.report.collect import collect
 from momentum_transformer.report.page import write_report
 from momentum_transformer.report.tables import Table
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/experiments.md", "docs/performance.md")
+PAGES = ("README.md", "docs/claims.md", "docs/experiments.md", "docs/gap.md", "docs/performance.md")
 
 
 def tables(out: Path) -> dict[str, str]:
@@ -30,6 +32,7 @@ def tables(out: Path) -> dict[str, str]:
         found = {path.stem: path.read_text() for path in sorted(Path(scratch).glob("*.md"))}
     others = {
         "unfinished": "".join(f"- `{line.removeprefix(f'{ROOT}/').replace(': ', '`: ', 1)}\n" for line in left_out),
+        "claims": claims_markdown(collect([ROOT / "results"])[0], ROOT / "results"),
         "accuracy": accuracy_table(),
         "training": training_lines(),
         "generation": generation_table(),

@@ -77,8 +77,24 @@ def _shares(scale: str, found: dict[Key, dict[int, Run]]) -> Section | None:
         gap_figures.share_figure([(r.task.label, {name: r.shares(name) for name in r.found}) for r in drawn]),
         _bar_table(made, scale),
         tuple(_findings(made)),
-        more=tuple(tables),
+        more=(*tables, *_costs(made)),
     )
+
+
+def _costs(made: Sequence[TaskResult]) -> tuple[Table, ...]:
+    """CPU minutes of training of every model once, and each task's share of them."""
+    rows = []
+    spent = {}
+    for result in made:
+        seconds = [entry.runs[0].cpu_seconds for entry in result.found.values()]
+        counted = [one for one in seconds if one is not None]
+        if counted:
+            spent[result.task.label] = sum(counted) / 60, len(counted)
+    whole = sum(minutes for minutes, _ in spent.values())
+    for label, (minutes, runs) in spent.items():
+        rows.append((label, str(runs), f"{minutes:.1f}", f"{minutes / runs:.1f}", f"{100 * minutes / whole:.0f} %"))
+    columns = ("task", "runs that counted", "CPU minutes", "a run", "share")
+    return (Table("What one seed of each model took, at one rate", columns, tuple(rows)),) if rows else ()
 
 
 def _task_table(result: TaskResult) -> Table:
