@@ -12,8 +12,9 @@ from .runs import Request
 
 @lru_cache(maxsize=1024)
 def parameter_count(request: Request) -> int:
-    """Of the whole model, counted on one that is built for it."""
-    model = EXPERIMENTS[request.experiment].task(request.config, request.seed).model
+    """Of the whole model, counted on one that is built for it, without memory."""
+    with torch.device("meta"):
+        model = EXPERIMENTS[request.experiment].task(request.config, request.seed).model
     return sum(parameter.numel() for parameter in model.parameters())
 
 
