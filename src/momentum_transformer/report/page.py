@@ -9,6 +9,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 from ..experiments import REPRODUCTIONS
+from ..experiments.gap import GAP
 from .collect import Run, collect
 from .efficiency import efficiency_sections
 from .figures import svg
@@ -63,7 +64,8 @@ def markdown(section: Section) -> str:
 def _page(sections: Sequence[Section], drawn: Sequence[str], runs: Sequence[Run], left_out: Sequence[str]) -> str:
     links = "".join(f'<a href="#{section.name}">{html.escape(section.title)}</a>' for section in sections)
     body = "".join(_section(section, figure) for section, figure in zip(sections, drawn, strict=True))
-    if not sections and not _without_study(runs):
+    others = _without_section(runs, {section.name for section in sections})
+    if not sections and not others:
         body = "<p>The runs belong to none of the studies that <code>momentum list</code> shows.</p>"
     missing = "".join(f"<li>{html.escape(line)}</li>" for line in left_out)
     note = f'<p class="note">Left out:</p><ul class="note">{missing}</ul>' if left_out else ""
@@ -71,18 +73,21 @@ def _page(sections: Sequence[Section], drawn: Sequence[str], runs: Sequence[Run]
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width"><title>Momentum Transformer: report</title>'
         f"<style>{CSS}</style></head><body><h1>Momentum Transformer: report</h1>"
-        f"<nav>{links}</nav>{body}{_without_study(runs)}{note}"
+        f"<nav>{links}</nav>{body}{others}{note}"
         f"<footer><h2>Where the numbers come from</h2>{_sources(runs)}</footer></body></html>\n"
     )
 
 
-def _without_study(runs: Sequence[Run]) -> str:
-    """Runs of experiments that no study draws, a line each: what they had reached at their last step."""
-    drawn = {name for study in REPRODUCTIONS.values() for name, _ in study.lines}
+def _without_section(runs: Sequence[Run], names: set[str]) -> str:
+    """Runs that no study draws, a line each: what they had reached at their last step."""
+    drawn = {name for study in REPRODUCTIONS.values() if study is not GAP for name, _ in study.lines}
+    gap = {(experiment, variant.model, tuple(sorted(variant.settings))) for experiment, variant in GAP.lines}
     items = ""
     for run in runs:
         request = run.request
-        if request.experiment not in drawn:
+        settings = sorted(text for text in request.settings if not text.startswith("train.learning_rate="))
+        line = request.experiment, request.model, tuple(settings)
+        if not (request.experiment in drawn or (f"gap-{request.scale}" in names and line in gap)):
             words = (request.experiment, request.model, request.scale, f"seed {request.seed}", *request.settings)
             scores = (f"{name} {run.final(name):.4f}" for name in run.validation if name not in TIMES)
             items += f"<li>{html.escape(' '.join(words))}: {html.escape(', '.join(scores))}</li>"
