@@ -58,16 +58,16 @@ _TRACKING: dict[str, Any] = {
 }
 GAP_TASKS = (
     GapTask("recall", "recall", chance=1 / 8, **_SYMBOLS),  # one of the values in the row
-    GapTask("recall-rewrite", "recall-rewrite", chance=1 / 12, **_SYMBOLS),
-    GapTask("parity", "parity", chance=1 / 2, **_SYMBOLS, **_TRACKING),
-    GapTask("s3", "s3", chance=1 / 6, **_SYMBOLS, **_TRACKING),
-    GapTask("selective-copy", "selective-copy", chance=1 / 16, **_SYMBOLS),
     GapTask("copy 32", settings=(), **_COPY),
+    GapTask("parity", "parity", chance=1 / 2, **_SYMBOLS, **_TRACKING),
+    GapTask("selective-copy", "selective-copy", chance=1 / 16, **_SYMBOLS),
+    GapTask("recall-rewrite", "recall-rewrite", chance=1 / 12, **_SYMBOLS),
+    GapTask("s3", "s3", chance=1 / 6, **_SYMBOLS, **_TRACKING),
     GapTask("regression", "regression", (), "loss", "squared error", chance=1.0),
     GapTask("text", "text", (), "bits_per_byte", "bits/byte", chance=8.0),
     GapTask("copy 64", settings=("data.length=64",), **_COPY),
-    GapTask("cifar10", "cifar10", **_PICTURES),
     GapTask("mnist", "mnist", **_PICTURES),
+    GapTask("cifar10", "cifar10", **_PICTURES),
     GapTask("copy 128", settings=("data.length=128",), **_COPY),
 )
 
