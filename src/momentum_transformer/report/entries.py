@@ -13,7 +13,7 @@ from ..experiments.sizes import parameter_count
 from .collect import Run
 
 Key = tuple[str, str, str, tuple[str, ...]]  # experiment, model, scale, settings
-LEAST_SKILL = 0.1  # of softmax, from chance to perfection: below it nobody has learned the task
+LEAST_SKILL = 0.1  # from chance to perfection: who is below it has not learned the task
 LEAST_GAP = 0.02  # between linear and softmax, as a share of linear's error
 
 
@@ -101,12 +101,17 @@ def shares(values: np.ndarray, linear: np.ndarray, softmax: np.ndarray) -> np.nd
     return np.asarray((linear.mean() - values) / (linear.mean() - softmax.mean()))
 
 
+def at_chance(task: GapTask, values: np.ndarray) -> bool:
+    """Whether these scores are hardly better than knowing nothing of the sequence."""
+    chance = error(np.array([task.chance]), task)[0]
+    return bool(1 - error(values, task).mean() / chance < LEAST_SKILL)
+
+
 def no_gap(task: GapTask, linear: np.ndarray, softmax: np.ndarray) -> str:
     """Why the share of the gap means nothing here; empty where it does."""
-    worse, better = error(linear, task), error(softmax, task)
-    chance = error(np.array([task.chance]), task)[0]
-    if 1 - better.mean() / chance < LEAST_SKILL:
+    if at_chance(task, softmax):
         return "softmax is at chance"
+    worse, better = error(linear, task), error(softmax, task)
     wide = max(np.ptp(worse), np.ptp(better)) / 2
     if worse.mean() - better.mean() <= max(LEAST_GAP * worse.mean(), wide):
         return "softmax is not clearly better than linear"

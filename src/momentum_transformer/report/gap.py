@@ -10,7 +10,7 @@ from ..experiments.runs import Request
 from ..experiments.sizes import state_bytes
 from . import gap_figures
 from .collect import Run
-from .entries import Entry, Key, chosen, entries, error, index, no_gap, shares
+from .entries import Entry, Key, at_chance, chosen, entries, error, index, no_gap, shares
 from .section import Section
 from .tables import Table, spread
 
@@ -32,6 +32,9 @@ class TaskResult:
 
     def errors(self, name: str) -> np.ndarray:
         return error(self.found[name].scores(self.task.metric), self.task)
+
+    def guesses(self, name: str) -> bool:
+        return at_chance(self.task, self.found[name].scores(self.task.metric))
 
     def shares(self, name: str) -> np.ndarray:
         return shares(self.errors(name), self.errors("linear"), self.errors("softmax"))
@@ -65,8 +68,9 @@ def _shares(scale: str, found: dict[Key, dict[int, Run]]) -> Section | None:
     intro = (
         f"Scale {scale}. The share of the gap that a model closes is (linear - model) / (linear - softmax): 0 is "
         "linear attention, 1 is softmax attention, beyond 1 is better than softmax. Every seed is a hollow dot, their "
-        "mean a full one; what lies outside the axis is an arrow at its edge. Each model is at the learning rate that "
-        "was the best on validation data, of those that were run. Not drawn, since there is no gap to close: "
+        "mean a full one; what lies outside the axis is an arrow at its edge; a grey cross is a model at chance, "
+        "which has learned nothing there. Each model is at the learning rate that was the best on validation data, of "
+        "those that were run. Not drawn, since there is no gap to close: "
         + ("; ".join(f"{result.task.label} ({result.without})" for result in made if result.without) or "none")
         + "."
     )
@@ -74,11 +78,16 @@ def _shares(scale: str, found: dict[Key, dict[int, Run]]) -> Section | None:
         f"gap-{scale}",
         f"The gap between softmax and linear attention, scale {scale}",
         intro,
-        gap_figures.share_figure([(r.task.label, {name: r.shares(name) for name in r.found}) for r in drawn]),
+        gap_figures.share_figure([_panel(result) for result in drawn]),
         _bar_table(made, scale),
         tuple(_findings(made)),
         more=(*tables, *_costs(made)),
     )
+
+
+def _panel(result: TaskResult) -> gap_figures.Panel:
+    guessing = frozenset(name for name in result.found if result.guesses(name))
+    return gap_figures.Panel(result.task.label, {name: result.shares(name) for name in result.found}, guessing)
 
 
 def _costs(made: Sequence[TaskResult]) -> tuple[Table, ...]:
@@ -103,6 +112,7 @@ def _task_table(result: TaskResult) -> Table:
     rows = []
     for name, entry in result.found.items():
         share = "–" if result.without else spread(result.shares(name), 2)
+        share += ", at chance" if result.guesses(name) else ""
         more = 100 * (entry.parameters / softmax - 1)
         rows.append(
             (
@@ -164,12 +174,17 @@ def _findings(made: Sequence[TaskResult]) -> Iterator[str]:
         if result.without:
             yield f"{result.task.label}: {result.without}, so that no share of a gap is drawn."
             continue
-        linear_time = {
-            name: result.shares(name).mean() for name in result.found if not name.startswith(("softmax", "hybrid"))
-        }
+        others = [name for name in result.found if not (name == "linear" or name.startswith(("softmax", "hybrid")))]
+        linear_time = {name: round(float(result.shares(name).mean()), 2) + 0.0 for name in others}
+        if not linear_time:
+            continue
         best = max(linear_time, key=lambda name: linear_time[name])
         said = f"{result.task.label}: {best} closes {linear_time[best]:.2f} of the gap, the most in linear time"
-        yield said + (f"; momentum {linear_time['momentum']:.2f}." if "momentum" in linear_time else ".")
+        if "momentum" in linear_time:
+            said += "; momentum " + (
+                "is at chance" if result.guesses("momentum") else f"{linear_time['momentum']:.2f}"
+            )
+        yield f"{said}."
 
 
 def _apart(scale: str, found: dict[Key, dict[int, Run]]) -> Section | None:

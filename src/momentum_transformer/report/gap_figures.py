@@ -1,6 +1,7 @@
 """Figures of the gap: shares closed, a member taken apart, recall against the size of the state."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,23 +15,31 @@ COLUMNS = 4
 Values = Mapping[str, np.ndarray]
 
 
-def share_figure(panels: Sequence[tuple[str, Values]]) -> Figure:
+class Panel(NamedTuple):
+    """One task: the shares of every model, a number a seed, and who is at chance."""
+
+    title: str
+    shares: Values
+    guessing: frozenset[str]
+
+
+def share_figure(panels: Sequence[Panel]) -> Figure:
     """A panel a task, a line a model, a hollow dot a seed; 0 is linear attention and 1 is softmax."""
-    names = list(dict.fromkeys(name for _, values in panels for name in values))
+    names = list(dict.fromkeys(name for panel in panels for name in panel.shares))
     places = {name: -i for i, name in enumerate(names)}
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
     with plt.rc_context(STYLE):
         size = (2.0 + 2.4 * columns, 0.7 + (0.4 + 0.19 * len(names)) * rows)
         figure, grid = plt.subplots(rows, columns, figsize=size, sharey=True, squeeze=False)
-        for axis, (title, values) in zip(grid.flat, panels, strict=False):
-            for name, shares in values.items():
-                _dots(axis, shares, places[name], name)
+        for axis, panel in zip(grid.flat, panels, strict=False):
+            for name, shares in panel.shares.items():
+                _dots(axis, shares, places[name], name, guessing=name in panel.guessing)
             for end in (0, 1):
                 axis.axvline(end, color="#333333", lw=1.0, ls="-" if end else "--", zorder=0)
             axis.set_xlim(LOWEST - 0.05, HIGHEST + 0.05)
             axis.set_xticks((0, 0.5, 1, 1.5))
-            axis.set_title(title, fontsize=9)
+            axis.set_title(panel.title, fontsize=9)
         for axis in list(grid.flat)[len(panels) :]:
             axis.set_axis_off()
         for row in grid:
@@ -39,17 +48,17 @@ def share_figure(panels: Sequence[tuple[str, Values]]) -> Figure:
     return figure
 
 
-def _dots(axis: Axes, values: np.ndarray, place: float, name: str) -> None:
-    """Seeds hollow, their mean full; beyond the axis an arrow at its edge."""
+def _dots(axis: Axes, values: np.ndarray, place: float, name: str, *, guessing: bool) -> None:
+    """Seeds hollow, their mean full; beyond the axis an arrow at its edge; who is at chance a grey cross."""
     model = name.split(" ")[0]
-    colour, marker = COLOURS[model], MARKERS[model]
-    inside = values[(values >= LOWEST) & (values <= HIGHEST)]
-    axis.plot(inside, np.full(len(inside), place), marker, color=colour, mfc="none", ms=4, lw=0)
+    colour, marker = ("#aaaaaa", "x") if guessing else (COLOURS[model], MARKERS[model])
+    for value in values:
+        inside = LOWEST <= value <= HIGHEST
+        shown = marker if inside else "<" if value < LOWEST else ">"
+        axis.plot(np.clip(value, LOWEST, HIGHEST), place, shown, color=colour, mfc="none", ms=4)
     mean = float(values.mean())
-    if LOWEST <= mean <= HIGHEST:
-        axis.plot(mean, place, marker, color=colour, ms=6)
-    else:
-        axis.plot(np.clip(mean, LOWEST, HIGHEST), place, "<" if mean < LOWEST else ">", color=colour, ms=7)
+    shown = marker if LOWEST <= mean <= HIGHEST else "<" if mean < LOWEST else ">"
+    axis.plot(np.clip(mean, LOWEST, HIGHEST), place, shown, color=colour, ms=6)
 
 
 def apart_figure(panels: Sequence[tuple[str, Values]]) -> Figure:
