@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from momentum_transformer import commands
 from momentum_transformer.cli import main
 from momentum_transformer.experiments import REPRODUCTIONS
 from momentum_transformer.experiments.experiment import Study, Variant
@@ -130,7 +129,7 @@ def test_reproduce_gap_runs_and_reports(
         return replace(study, variants=tuple(v for v in study.variants if v.model in kept)[:4])
 
     made = [thin(study) for study in GAP.then if study.experiment in ("recall", "s3", "regression")]
-    monkeypatch.setitem(commands.REPRODUCTIONS, "gap", replace(thin(replace(GAP, then=())), then=tuple(made)))
+    monkeypatch.setitem(REPRODUCTIONS, "gap", replace(thin(replace(GAP, then=())), then=tuple(made)))
     runs, report = tmp_path / "runs", tmp_path / "report"
     words = ["reproduce", "gap", "--scale", "tiny", "--rates", "1", "--runs", str(runs), "--report", str(report)]
     for _ in range(2):
