@@ -52,7 +52,7 @@ class Train:
     fidelity: str = "paper"
     """Long Range Arena: paper (its equations, true masks) or released (what the authors' code does)."""
     source: Path | None = None
-    """Translation: text to learn from, one sentence a line, plain or gz."""
+    """Text: the file to learn from; translation: the same, one sentence a line. Plain or gz."""
     target: Path | None = None
     """Translation: its translations, line by line."""
     runs: Path = Path("runs")

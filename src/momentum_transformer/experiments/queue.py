@@ -51,23 +51,24 @@ def run_queue(
     seen: set[Request] = set()
     failed = 0
     with _alone(runs) as note, threads(1):
-        while turn := next((turn for turn in enumerate(wanted(), start=1) if turn[1] not in seen), None):
-            number, request = turn
-            seen.add(request)
-            run, kept = RunDirectory(request.directory(runs)), RunDirectory(request.directory(results))
-            if find(request) is None:
-                console.print(f"run {number} of {len(wanted())}: {run.path}")
-                _say(note, run)
-                try:
-                    if not _train(request, run, data_dir):
-                        console.print("interrupted; everything is saved, and the same command carries on")
-                        return False
-                except FAILURES as error:
-                    console.print(f"failed: {run.path}: {error}")
-                    failed += 1
-                    continue
-            if is_done(run) and not is_done(kept):
-                copy_results(run, kept)
+        # what is asked for may depend on what has come out: another turn, until there is nothing new
+        while turn := [(i, request) for i, request in enumerate(wanted(), start=1) if request not in seen]:
+            for number, request in turn:
+                seen.add(request)
+                run, kept = RunDirectory(request.directory(runs)), RunDirectory(request.directory(results))
+                if find(request) is None:
+                    console.print(f"run {number} of {turn[-1][0]}: {run.path}")
+                    _say(note, run)
+                    try:
+                        if not _train(request, run, data_dir):
+                            console.print("interrupted; everything is saved, and the same command carries on")
+                            return False
+                    except FAILURES as error:
+                        console.print(f"failed: {run.path}: {error}")
+                        failed += 1
+                        continue
+                if is_done(run) and not is_done(kept):
+                    copy_results(run, kept)
     if failed:
         console.print(f"{failed} runs failed; the same command tries them again")
     return not failed
