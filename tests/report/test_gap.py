@@ -15,6 +15,7 @@ from momentum_transformer.report.page import write_report
 
 from .made_up import add_run
 
+METHODS = {"least_squares": 0.0, "gradient_step": 0.3}
 TASKS = {task.label: task for task in GAP_TASKS}
 
 
@@ -124,3 +125,17 @@ def test_few_runs_are_reported_all_the_same(tmp_path: Path) -> None:
     write_report([tmp_path / "runs"], tmp_path / "report")
     assert (tmp_path / "report" / "gap-small.svg").is_file()
     assert not (tmp_path / "report" / "gap-state-small.svg").exists()
+
+
+def test_regression_in_context_is_drawn_beside_the_methods(tmp_path: Path) -> None:
+    task = TASKS["regression"]
+    for variant, error in zip(task.variants()[:2], (0.1, 0.5), strict=True):
+        request = asked("regression", variant, "small")
+        parts = {f"{name}_{n}": value for n in range(33) for name, value in (("error", error), *METHODS.items())}
+        add_run(tmp_path / "runs", request, {"loss": error, **parts})
+    write_report([tmp_path / "runs"], tmp_path / "report")
+    text = (tmp_path / "report" / "regression-small.md").read_text()
+    assert "| least squares |  | 0.000 | 0.000 | 0.000 | 0.000 |  |" in text
+    assert "After all 32 examples softmax has the smallest error, 0.100." in text
+    assert "Better than one gradient step with the best step size, 0.300: softmax." in text
+    assert (tmp_path / "report" / "regression-small.svg").is_file()

@@ -14,6 +14,7 @@ from .collect import Run, collect
 from .efficiency import efficiency_sections
 from .figures import svg
 from .gap import gap_sections
+from .regression import regression_sections
 from .section import Section
 from .sections import make_sections
 
@@ -38,7 +39,7 @@ nav a { margin-right: 1.2rem; }
 def write_report(paths: list[Path], out: Path) -> tuple[Path, list[str]]:
     """Write the page and its parts into `out`; returns the page and a line for each run that was left out."""
     runs, left_out = collect(paths)
-    sections = [*gap_sections(runs), *make_sections(runs), *efficiency_sections(paths)]
+    sections = [*gap_sections(runs), *regression_sections(runs), *make_sections(runs), *efficiency_sections(paths)]
     out.mkdir(parents=True, exist_ok=True)
     drawn = []
     for section in sections:
