@@ -53,9 +53,9 @@ def _section(scale: str, found: dict[Key, dict[int, Run]]) -> Section | None:
     columns = ("method", "parameters", *(f"after {n}" for n in shown), "seeds")
     intro = (
         f"Scale {scale}. Linear attention reads as a gradient step, momentum attention as the heavy ball, the delta "
-        "rule as online steps: here they fit a line of their own from the examples before. The squared error at the next "
-        "one, on the test split, in the mean over seeds; 1 is saying nothing. No method can have a lower mean error "
-        "than least squares."
+        "rule as online steps: here they fit a line of their own from the examples before. The squared error at the "
+        "next one, on the test split, in the mean over seeds; 1 is saying nothing. No method can have a lower mean "
+        "error than least squares."
     )
     best = min(lines, key=lambda name: lines[name][-1])
     below = [name for name, values in lines.items() if values[-1] < methods["one gradient step"][-1]]
