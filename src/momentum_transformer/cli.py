@@ -19,7 +19,9 @@ class List:
     """
 
     queue: bool = False
-    """Show instead what `reproduce tables --queue` has done, is doing and has left, with hours."""
+    """Show instead what `reproduce STUDY --queue` has done, is doing and has left, with hours."""
+    study: str = "tables"
+    """Of the queue: its study."""
     scale: str = "medium"
     """Of the queue: its scale."""
     seeds: int = 3
@@ -50,7 +52,7 @@ class Train:
     fidelity: str = "paper"
     """Long Range Arena: paper (its equations, true masks) or released (what the authors' code does)."""
     source: Path | None = None
-    """Translation: text to learn from, one sentence a line, plain or gz."""
+    """Text: the file to learn from; translation: the same, one sentence a line. Plain or gz."""
     target: Path | None = None
     """Translation: its translations, line by line."""
     runs: Path = Path("runs")
@@ -147,6 +149,8 @@ class Reproduce:
     """tiny, small, medium or paper."""
     seeds: int | None = None
     """How many seeds per model; by default 1, of a queue 3."""
+    rates: int | None = None
+    """How many of a study's learning rates the first seed tries, the standard one first; by default all."""
     jobs: int = 1
     """How many runs at a time; they share the cores."""
     settings: Settings = ()

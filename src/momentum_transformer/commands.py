@@ -15,7 +15,7 @@ from .data.folder import DataError
 from .experiments import EXPERIMENTS, REPRODUCTIONS
 from .experiments.configuration import ConfigurationError, nearest
 from .experiments.drawing import generate_pictures
-from .experiments.experiment import SCALES
+from .experiments.experiment import SCALES, Study
 from .experiments.queue import run_queue
 from .experiments.queue_state import show_queue
 from .experiments.reproduce import run_study
@@ -54,7 +54,7 @@ def run_command(command: Any) -> int:
 def _(command: cli.List) -> int:
     if command.queue:
         show_queue(
-            REPRODUCTIONS["tables"],
+            _study(command.study),
             scale=command.scale,
             seeds=command.seeds,
             runs=command.runs,
@@ -74,6 +74,12 @@ def _(command: cli.List) -> int:
         table.add_row(study.name, study.title, str(len(study.lines)))
     CONSOLE.print(table)
     return 0
+
+
+def _study(name: str) -> Study:
+    if name not in REPRODUCTIONS:
+        raise nearest("study", name, list(REPRODUCTIONS))
+    return REPRODUCTIONS[name]
 
 
 @run_command.register
@@ -154,14 +160,14 @@ def _(command: cli.Translate) -> int:
 
 @run_command.register
 def _(command: cli.Reproduce) -> int:
-    if command.study not in REPRODUCTIONS:
-        raise nearest("study", command.study, list(REPRODUCTIONS))
+    study = _study(command.study)
     seeds = command.seeds if command.seeds is not None else 3 if command.queue else 1
     if seeds < 1 or command.jobs < 1:
         raise ConfigurationError(f"--seeds and --jobs must be 1 or more, not {seeds} and {command.jobs}")
+    if command.rates is not None and command.rates < 1:
+        raise ConfigurationError(f"--rates must be 1 or more, not {command.rates}")
     if command.queue and command.jobs > 1:
         raise ConfigurationError(f"a queue runs one job at a time, not {command.jobs}; leave out --jobs or --queue")
-    study = REPRODUCTIONS[command.study]
     keep_freed_memory()
     if command.queue:
         os.nice(19)
@@ -172,6 +178,7 @@ def _(command: cli.Reproduce) -> int:
             runs=command.runs,
             results=command.results,
             settings=_settings(command),
+            rates=command.rates,
             data_dir=command.data_dir,
         )
         return 0 if whole else 1
@@ -182,6 +189,7 @@ def _(command: cli.Reproduce) -> int:
         out=command.runs,
         jobs=command.jobs,
         settings=_settings(command),
+        rates=command.rates,
         data_dir=command.data_dir,
     )
     if not whole:

@@ -71,3 +71,19 @@ def test_parts_are_switched_by_a_setting() -> None:
 def test_digits_are_drawn_token_by_token(model: str, tmp_path: Path) -> None:
     assert run("train", "digits", "--model", model, "--scale", "tiny", "--runs", str(tmp_path)) == 0
     assert (tmp_path / "digits" / model / "tiny-seed0" / "samples").is_dir()
+
+
+def test_without_decay_and_gate_a_gated_delta_rule_is_the_delta_rule() -> None:
+    sizes: dict[str, Any] = {"depth": 2, "width": 16, "heads": 2, "feedforward": 32, "dropout": 0.0}
+    bare = ModelConfig("gated-delta", decay=False, tail="norm", **sizes).encoder(causal=True)
+    delta = ModelConfig("delta", **sizes).encoder(causal=True)
+    delta.load_state_dict(bare.state_dict())
+    x = torch.randn(2, 9, 16)
+    torch.testing.assert_close(bare(x), delta(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("tail", ["norm", "gate"])
+def test_one_half_of_a_tail_can_be_left_out(tail: Any) -> None:
+    names = ModelConfig("momentum-delta", tail=tail, depth=1, width=16, heads=2).encoder(causal=True).state_dict()
+    assert any(".tail.norm." in name for name in names) == (tail == "norm")
+    assert any(".tail.gate." in name for name in names) == (tail == "gate")

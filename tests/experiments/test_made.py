@@ -98,7 +98,7 @@ def test_every_model_has_the_same_settings_at_every_scale(experiment: str) -> No
 
 def test_the_trial_of_recall_is_scale_small() -> None:
     config: Any = Request("recall", "softmax", "small").config
-    assert (config.data.pairs, config.data.vocabulary, config.data.length) == (8, 512, 64)
+    assert (config.data.pairs, config.data.vocabulary, config.data.length) == (8, 256, 64)
     assert (config.model.width, config.model.depth, config.train.learning_rate) == (64, 2, 0.003)
     rewriting: Any = Request("recall-rewrite", "softmax", "small").config
     assert rewriting.data.rewritten == 4

@@ -15,9 +15,9 @@ from rich.console import Console
 
 from momentum_transformer.experiments import EXPERIMENTS, REPRODUCTIONS, queue, tables
 from momentum_transformer.experiments.experiment import Study, Variant
-from momentum_transformer.experiments.queue import is_done, run_queue, running
+from momentum_transformer.experiments.queue import run_queue, running
 from momentum_transformer.experiments.queue_state import Progress, queue_state, seconds_left, show_queue
-from momentum_transformer.experiments.reproduce import requests
+from momentum_transformer.experiments.reproduce import is_done, requests
 from momentum_transformer.experiments.runs import Request, run_training
 from momentum_transformer.training.loop import TrainingError
 from momentum_transformer.training.run_directory import RunDirectory, RunError

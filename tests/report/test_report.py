@@ -41,8 +41,18 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 loss = float(2.3 * np.exp(-step / 300) + 0.01 * rng.random())
                 bits = {"bits_per_dim": loss / np.log(2), "bits_per_dim_paper": loss / np.log(2)}
                 metrics = bits if pictures else {"accuracy": float(np.exp(-loss))}
-                run.append_metrics({"kind": "validation", "step": step, "loss": loss, **metrics, "seconds": step / 20})
-            run.append_metrics({"kind": "end", "step": 1200, "seconds": 60.0, "best_step": 1200})
+                run.append_metrics(
+                    {
+                        "kind": "validation",
+                        "step": step,
+                        "loss": loss,
+                        **metrics,
+                        "seconds": 0.0,
+                        "cpu_seconds": step / 20,
+                    }
+                )
+            spent = {"seconds": 90.0, "cpu_seconds": 60.0}
+            run.append_metrics({"kind": "end", "step": 1200, **spent, "best_step": 1200})
             if pictures:
                 run.append_metrics({"kind": "test", "step": 1200, "checkpoint": "best", "loss": loss, **bits})
                 _add_speed_and_samples(run, request.model)

@@ -43,6 +43,8 @@ class Variant:
     model: str
     settings: tuple[str, ...] = ()
     waits: bool = False  # it needs what the variants that do not wait have left behind
+    # factors of the experiment's own learning rate: the first seed is run at each of them, the others at the best one
+    rates: tuple[float, ...] = (1.0,)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,25 @@ from .models import FAMILY, ModelConfig, named
 MADE_MODELS = ("softmax", "linear", "momentum", "adaptive-momentum", "momentum-connection", *FAMILY)
 MADE_MINUTES = {"tiny": "seconds", "small": "2 minutes", "paper": "days; a GPU is better"}
 LACKS = ("medium",)
-TINY_SIZES = {"depth": 2, "width": 16, "heads": 2, "feedforward": 32}
+TINY_SIZES = {"depth": 2, "width": 16, "heads": 2, "feedforward": 64}
 TINY_TRAIN = TrainConfig(steps=3, batch_size=4, evaluate_every=3, save_every=3, log_every=1)
+
+
+def small_train(steps: int, *, batch_size: int = 32, rate: float = 3e-3) -> TrainConfig:
+    """The training of scale small. RAdam with β₂ = 0.999 takes small steps for longer than half of such a run."""
+    return TrainConfig(
+        steps=steps,
+        batch_size=batch_size,
+        optimizer="adamw",
+        learning_rate=rate,
+        betas=(0.9, 0.98),
+        clip="global",
+        schedule="drop",
+        drop_at=0.8,
+        evaluate_every=steps // 20,
+        save_every=200,
+    )
+
 
 Make = Callable[[int, int], ScoredSequences]  # (rows, seed) → a batch
 ScoreBatch = Callable[[nn.Module, ScoredSequences], Score]

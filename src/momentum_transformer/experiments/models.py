@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
 
+import torch
+
 from ..layers.convolution import ShortConvolution
 from ..layers.family import (
     DeltaAttention,
@@ -41,6 +43,8 @@ Attention = Literal[
     "momentum-delta",
     "hybrid",
 ]
+TAILS = {"on": Tail(), "norm": Tail(gate="none"), "gate": Tail(norm=False)}
+HIDDEN_MULTIPLE = 4  # of the features of a feed-forward network that was made to fit
 HYBRID = 4  # every fourth layer of a hybrid is softmax attention; of fewer layers, the last one
 
 
@@ -64,14 +68,17 @@ class ModelConfig:
     denominator: bool = True
     scale_by_length: bool = False
     convolution: Literal["own", "on", "off"] = "own"  # own: as the mixer has it by itself
-    tail: Literal["own", "on", "off"] = "own"
+    tail: Literal["own", "on", "norm", "gate", "off"] = "own"  # norm, gate: this part of it alone
     negative: bool = False  # the delta rule may reflect
+    decay: bool = True  # of gated-delta and momentum-delta
     decay_steps: tuple[float, float] = (0.001, 0.1)
     start_beta: float = 0.5  # from which momentum-delta learns its own
     depth: int = 4
     width: int = 256
     heads: int = 8
     feedforward: int = 1024
+    # softmax: less feed-forward, so that there are as many parameters as with bare softmax attention
+    budget: Literal["own", "softmax"] = "own"
     dropout: float = 0.1
     norm: Literal["post", "pre"] = "post"
     activation: Literal["relu", "gelu"] = "relu"
@@ -83,6 +90,7 @@ class ModelConfig:
     def mixer(self, length: int = 1) -> Mixer:
         """`length` is that of the longest sequence, which Linformer needs to know."""
         feature_map = length_scaled if self.scale_by_length else elu_plus_one
+        steps = self.decay_steps if self.decay else None
         match self.attention:
             case "softmax":
                 mixer: Any = SoftmaxAttention(dropout=self.attention_dropout)
@@ -103,20 +111,23 @@ class ModelConfig:
             case "delta":
                 mixer = DeltaAttention(self.negative)
             case "gated-delta" | "hybrid":
-                mixer = GatedDeltaAttention(self.negative, self.decay_steps)
+                mixer = GatedDeltaAttention(self.negative, steps)
             case "momentum-delta":
-                mixer = MomentumDeltaAttention(self.start_beta, self.negative, self.decay_steps)
+                mixer = MomentumDeltaAttention(self.start_beta, self.negative, steps)
         return self._with_parts(mixer)
 
     def _with_parts(self, mixer: Any) -> Mixer:
         """The mixer with its parts switched on or off."""
-        parts = {"convolution": (self.convolution, ShortConvolution), "tail": (self.tail, Tail)}
-        for name, (wish, part) in parts.items():
+        wishes: dict[str, tuple[str, Any]] = {
+            "convolution": (self.convolution, ShortConvolution() if self.convolution == "on" else None),
+            "tail": (self.tail, TAILS.get(self.tail)),
+        }
+        for name, (wish, part) in wishes.items():
             if wish == "own":
                 continue
             if not hasattr(mixer, name):
                 raise ValueError(f"model.{name} must be own for {self.attention}, which has no such part, not {wish}")
-            mixer = replace(mixer, **{name: part() if wish == "on" else None})
+            mixer = replace(mixer, **{name: part})
         return cast(Mixer, mixer)
 
     def mixers(self, length: int = 1) -> list[Mixer]:
@@ -148,11 +159,27 @@ class ModelConfig:
             attention=self.mixers(length),
             residual=self.connection(),
             causal=causal,
-            feedforward=self.feedforward,
+            feedforward=self.feedforward if self.budget == "own" else self._hidden(causal=causal, length=length),
             dropout=self.dropout,
             norm=self.norm,
             activation=self.activation,
         )
+
+    def _hidden(self, *, causal: bool, length: int) -> int:
+        """Features of the feed-forward networks that leave as many parameters as bare softmax attention has."""
+        bare = replace(self, attention="softmax", convolution="own", tail="own", scale_by_length=False)
+        with torch.device("meta"):
+            more, wanted = (
+                sum(parameter.numel() for parameter in encoder.parameters())
+                for encoder in (
+                    replace(one, budget="own").encoder(causal=causal, length=length) for one in (self, bare)
+                )
+            )
+        each = HIDDEN_MULTIPLE * self.depth * (2 * self.width + 1)
+        hidden = self.feedforward - HIDDEN_MULTIPLE * round((more - wanted) / each)
+        if hidden < 1:
+            raise ValueError(f"model.budget: {self.attention} has more parameters than softmax with its feed-forward")
+        return hidden
 
 
 def named(config: ModelConfig, name: str) -> ModelConfig:

@@ -20,7 +20,7 @@ from ..training.loop import TrainingError
 from ..training.run_directory import RunDirectory, RunError
 from .configuration import ConfigurationError
 from .experiment import Study
-from .reproduce import requests, threads
+from .reproduce import finished_in, is_done, requests, threads
 from .runs import Request, run_training
 
 LOCK = "queue.lock"
@@ -36,38 +36,42 @@ def run_queue(
     runs: Path,
     results: Path,
     settings: Sequence[str] = (),
+    rates: int | None = None,
     data_dir: Path | None = None,
 ) -> bool:
     """Returns whether every run reached its end; one that fails is said, and the next one takes its turn."""
     console = Console(highlight=False, soft_wrap=True)
-    wanted = [request for request, _ in requests(study, scale, seeds, settings)]
-    for request in wanted:
+    find = finished_in(runs, results)
+
+    def wanted() -> list[Request]:
+        return [request for request, _ in requests(study, scale, seeds, settings, rates=rates, finished=find)]
+
+    for request in wanted():
         _ = request.config  # an impossible setting is refused before the first run starts
+    seen: set[Request] = set()
     failed = 0
     with _alone(runs) as note, threads(1):
-        for number, request in enumerate(wanted, start=1):
-            run, kept = RunDirectory(request.directory(runs)), RunDirectory(request.directory(results))
-            if not (is_done(run) or is_done(kept)):
-                console.print(f"run {number} of {len(wanted)}: {run.path}")
-                _say(note, run)
-                try:
-                    if not _train(request, run, data_dir):
-                        console.print("interrupted; everything is saved, and the same command carries on")
-                        return False
-                except FAILURES as error:
-                    console.print(f"failed: {run.path}: {error}")
-                    failed += 1
-                    continue
-            if is_done(run) and not is_done(kept):
-                copy_results(run, kept)
+        # what is asked for may depend on what has come out: another turn, until there is nothing new
+        while turn := [(i, request) for i, request in enumerate(wanted(), start=1) if request not in seen]:
+            for number, request in turn:
+                seen.add(request)
+                run, kept = RunDirectory(request.directory(runs)), RunDirectory(request.directory(results))
+                if find(request) is None:
+                    console.print(f"run {number} of {turn[-1][0]}: {run.path}")
+                    _say(note, run)
+                    try:
+                        if not _train(request, run, data_dir):
+                            console.print("interrupted; everything is saved, and the same command carries on")
+                            return False
+                    except FAILURES as error:
+                        console.print(f"failed: {run.path}: {error}")
+                        failed += 1
+                        continue
+                if is_done(run) and not is_done(kept):
+                    copy_results(run, kept)
     if failed:
         console.print(f"{failed} runs failed; the same command tries them again")
     return not failed
-
-
-def is_done(run: RunDirectory) -> bool:
-    """Whether it was trained and scored."""
-    return (run.path / "config.json").exists() and run.concluded()
 
 
 def copy_results(run: RunDirectory, to: RunDirectory) -> None:

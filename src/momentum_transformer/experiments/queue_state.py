@@ -12,8 +12,8 @@ from rich.table import Column, Table
 from ..training.run_directory import RunDirectory
 from .configuration import ConfigurationError
 from .experiment import Study
-from .queue import is_done, running
-from .reproduce import requests
+from .queue import running
+from .reproduce import finished_in, is_done, requests
 from .runs import Request
 
 State = Literal["done", "running", "stopped", "left"]
@@ -37,7 +37,8 @@ class Progress:
 def queue_state(study: Study, *, scale: str, seeds: int, runs: Path, results: Path) -> list[Progress]:
     """Every run of the queue, in its order."""
     now = running(runs)
-    return [_progress(request, runs, results, now) for request, _ in requests(study, scale, seeds)]
+    wanted = requests(study, scale, seeds, finished=finished_in(runs, results))
+    return [_progress(request, runs, results, now) for request, _ in wanted]
 
 
 def _progress(request: Request, runs: Path, results: Path, now: Path | None) -> Progress:

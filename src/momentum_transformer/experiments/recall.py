@@ -26,6 +26,7 @@ from .made import (
     check_batches,
     score_symbols,
     sized,
+    small_train,
 )
 from .models import ModelConfig
 
@@ -35,7 +36,7 @@ class RecallData:
     pairs: int = 8
     rewritten: int = 0  # pairs whose key is written a second time, with another value
     length: int = 64
-    vocabulary: int = 512  # half of them keys, half of them values
+    vocabulary: int = 256  # half of them keys, half of them values
     power: float = 0.01  # of the gaps between a pair and its question: 1 is uniform, less is shorter
     validation_batches: int = 10
     test_batches: int = 20
@@ -79,16 +80,7 @@ def recall_config(name: str, model: str, scale: str) -> RecallConfig:
         return RecallConfig(sizes, data, train)
     if scale == "small":
         sizes = sized(model, depth=2, width=64, heads=4, feedforward=256)
-        train = TrainConfig(
-            steps=2000,
-            batch_size=32,
-            learning_rate=3e-3,
-            schedule="drop",
-            drop_at=0.8,
-            evaluate_every=100,
-            save_every=300,
-        )
-        return RecallConfig(sizes, RecallData(pairs, rewritten), train)
+        return RecallConfig(sizes, RecallData(pairs, rewritten), small_train(1200))
     data = RecallData(pairs, rewritten, 16, 16, validation_batches=1, test_batches=2)
     return RecallConfig(sized(model, **TINY_SIZES), data, TINY_TRAIN)
 

@@ -26,6 +26,7 @@ from .made import (
     check_batches,
     score_numbers,
     sized,
+    small_train,
 )
 from .models import ModelConfig
 
@@ -72,16 +73,7 @@ def regression_config(model: str, scale: str) -> RegressionConfig:
         return RegressionConfig(sizes, RegressionData(dimension=20, points=40, paired=False), train)
     if scale == "small":
         sizes = sized(model, depth=2, width=64, heads=4, feedforward=256)
-        train = TrainConfig(
-            steps=2000,
-            batch_size=32,
-            learning_rate=2e-3,
-            schedule="drop",
-            drop_at=0.8,
-            evaluate_every=100,
-            save_every=300,
-        )
-        return RegressionConfig(sizes, RegressionData(), train)
+        return RegressionConfig(sizes, RegressionData(), small_train(1500, rate=2e-3))
     data = RegressionData(dimension=3, points=5, validation_batches=1, test_batches=2)
     return RegressionConfig(sized(model, **TINY_SIZES), data, TINY_TRAIN)
 

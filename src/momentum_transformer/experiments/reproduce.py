@@ -4,9 +4,10 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -14,16 +15,76 @@ from rich.console import Console
 
 from ..data.folder import data_root
 from ..training.run_directory import RunDirectory
-from .experiment import Study
+from .experiment import Study, Variant
 from .runs import Request, make_task, run_training
 
+Finished = Callable[[Request], RunDirectory | None]  # the finished run of a request
+Todo = list[tuple[Request, RunDirectory, bool]]  # and whether it waits for others
 
-def requests(study: Study, scale: str, seeds: int, settings: Sequence[str] = ()) -> Iterator[tuple[Request, bool]]:
-    """Seed by seed, so that an early stop leaves whole comparisons; and whether the run waits for others."""
-    for seed in range(seeds):
-        for experiment, variant in study.lines:
-            request = Request(experiment, variant.model, scale, seed, (*variant.settings, *settings))
-            yield request, variant.waits
+
+def requests(
+    study: Study,
+    scale: str,
+    seeds: int,
+    settings: Sequence[str] = (),
+    *,
+    rates: int | None = None,
+    finished: Finished = lambda request: None,
+) -> Iterator[tuple[Request, bool]]:
+    """Seed by seed, so that an early stop leaves whole comparisons; and whether the run waits for others.
+
+    Where a variant has several learning rates, of which `rates` are tried, the first seed is run at each of them, the
+    experiment's own first; the other seeds only where all of these are finished, at the rate that was the best.
+    """
+    lines = study.lines
+    for i in range(min(rates or sys.maxsize, max(len(variant.rates) for _, variant in lines))):
+        for experiment, variant in lines:
+            if i < len(variant.rates):
+                yield at_rate(asked(experiment, variant, scale, settings), variant.rates[i]), variant.waits
+    for seed in range(1, seeds):
+        for experiment, variant in lines:
+            tried = [at_rate(asked(experiment, variant, scale, settings), rate) for rate in variant.rates[:rates]]
+            best = tried[0] if len(tried) == 1 else best_of(tried, finished)
+            if best is not None:
+                yield replace(best, seed=seed), variant.waits
+
+
+def asked(experiment: str, variant: Variant, scale: str, settings: Sequence[str] = ()) -> Request:
+    """The first seed of a variant, at the experiment's own learning rate."""
+    return Request(experiment, variant.model, scale, 0, (*variant.settings, *settings))
+
+
+def at_rate(request: Request, factor: float) -> Request:
+    """The same with its learning rate multiplied, to two digits."""
+    if factor == 1:
+        return request
+    rate = float(f"{factor * request.config.train.learning_rate:.2g}")
+    return replace(request, settings=(*request.settings, f"train.learning_rate={rate}"))
+
+
+def best_of(tried: Sequence[Request], finished: Finished) -> Request | None:
+    """The request with the lowest loss on validation data, at its best checkpoint; None while one is not finished."""
+    losses: dict[float, Request] = {}
+    for request in tried:
+        if (run := finished(request)) is None:
+            return None
+        losses.setdefault(min(line["loss"] for line in run.metrics() if line["kind"] == "validation"), request)
+    return losses[min(losses)]
+
+
+def is_done(run: RunDirectory) -> bool:
+    """Whether it was trained and scored."""
+    return (run.path / "config.json").exists() and run.concluded()
+
+
+def finished_in(*roots: Path) -> Finished:
+    """Looks for a request's finished run below these folders, in their order."""
+
+    def find(request: Request) -> RunDirectory | None:
+        places = (RunDirectory(request.directory(root)) for root in roots)
+        return next((run for run in places if is_done(run)), None)
+
+    return find
 
 
 def run_study(
@@ -34,21 +95,34 @@ def run_study(
     out: Path,
     jobs: int,
     settings: Sequence[str] = (),
+    rates: int | None = None,
     data_dir: Path | None = None,
 ) -> bool:
     """Returns whether every run reached its end."""
     console = Console()
-    todo = []
-    for request, waits in requests(study, scale, seeds, settings):
-        _ = request.config  # an impossible setting is refused before the first run starts
-        run = RunDirectory(request.directory(out))
-        if (run.path / "config.json").exists() and run.concluded():
-            console.print(f"finished already: {run.path}", highlight=False)
-        else:
-            todo.append((request, run, waits))
-    first = {request.experiment: (request, run) for request, run, _ in reversed(todo)}
-    for request, run in first.values():  # missing data is downloaded once, or missed once
-        make_task(request, request.config, run, data_root(data_dir)).prepare()
+    known: set[Path] = set()
+    while True:  # what is asked for next may depend on what has come out
+        todo: Todo = []
+        for request, waits in requests(study, scale, seeds, settings, rates=rates, finished=finished_in(out)):
+            _ = request.config  # an impossible setting is refused before the first run starts
+            run = RunDirectory(request.directory(out))
+            if run.path in known:
+                continue
+            known.add(run.path)
+            if is_done(run):
+                console.print(f"finished already: {run.path}", highlight=False)
+            else:
+                todo.append((request, run, waits))
+        if not todo:
+            return True
+        first = {request.experiment: (request, run) for request, run, _ in reversed(todo)}
+        for request, run in first.values():  # missing data is downloaded once, or missed once
+            make_task(request, request.config, run, data_root(data_dir)).prepare()
+        if not _run_all(todo, scale=scale, out=out, jobs=jobs, data_dir=data_dir):
+            return False
+
+
+def _run_all(todo: Todo, *, scale: str, out: Path, jobs: int, data_dir: Path | None) -> bool:
     if jobs == 1:  # in this process: starting another one takes longer than a tiny run
         with threads(1 if scale == "tiny" else None):
             return all(

@@ -24,6 +24,7 @@ from .made import (
     check_batches,
     score_symbols,
     sized,
+    small_train,
 )
 from .models import ModelConfig
 
@@ -56,16 +57,7 @@ def selection_config(model: str, scale: str) -> SelectionConfig:
         return SelectionConfig(sized(model, **TINY_SIZES), data, TINY_TRAIN)
     sizes = sized(model, depth=2, width=64, heads=4, feedforward=256)
     if scale == "small":
-        train = TrainConfig(
-            steps=1200,
-            batch_size=32,
-            learning_rate=3e-3,
-            schedule="drop",
-            drop_at=0.8,
-            evaluate_every=60,
-            save_every=300,
-        )
-        return SelectionConfig(sizes, SelectionData(), train)
+        return SelectionConfig(sizes, SelectionData(), small_train(1200))
     train = TrainConfig(steps=400_000, learning_rate=1e-4, evaluate_every=1000, save_every=1000)
     return SelectionConfig(sizes, SelectionData(blanks=4096 - 16), train)
 

@@ -26,6 +26,7 @@ from .made import (
     check_batches,
     score_symbols,
     sized,
+    small_train,
 )
 from .models import ModelConfig
 
@@ -71,16 +72,7 @@ def tracking_config(name: Group, model: str, scale: str) -> TrackingConfig:
         return TrackingConfig(sizes, TrackingData(), train)
     if scale == "small":
         sizes = sized(model, depth=2, width=64, heads=4, feedforward=256)
-        train = TrainConfig(
-            steps=1500,
-            batch_size=64,
-            learning_rate=2e-3,
-            schedule="drop",
-            drop_at=0.8,
-            evaluate_every=75,
-            save_every=300,
-        )
-        return TrackingConfig(sizes, TrackingData(), train)
+        return TrackingConfig(sizes, TrackingData(), small_train(1000, batch_size=64, rate=2e-3))
     data = TrackingData(length=12, validation_batches=1, test_batches=1)
     return TrackingConfig(sized(model, **TINY_SIZES), data, TINY_TRAIN)
 

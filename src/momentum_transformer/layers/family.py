@@ -54,11 +54,11 @@ class DeltaAttention:
 class GatedDeltaAttention:
     """The delta rule on a state that x lets decay (Gated DeltaNet).
 
-    `steps`: between which bounds the steps of the decay start; shorter ones remember longer.
+    `steps`: between which bounds the steps of the decay start; shorter ones remember longer. None: without decay.
     """
 
     negative: bool = False
-    steps: tuple[float, float] = DECAY_STEPS
+    steps: tuple[float, float] | None = DECAY_STEPS
     convolution: ShortConvolution | None = field(default_factory=ShortConvolution)
     tail: Tail | None = field(default_factory=Tail)
 
@@ -67,7 +67,7 @@ class GatedDeltaAttention:
 
     def build(self, width: int, heads: int) -> Mix:
         mix = Recurrence(
-            alpha=Decay(width, heads, steps=self.steps),
+            alpha=None if self.steps is None else Decay(width, heads, steps=self.steps),
             eta=Strength(width, heads, most=2.0 if self.negative else 1.0),
             erases=True,
             feature_map=l2_normalized,
@@ -80,11 +80,12 @@ class MomentumDeltaAttention:
     """The paper's momentum on top of the gated delta rule; β from x, from the constant `beta` on.
 
     Updates are averaged, (1 - β) of each, so that momentum changes their direction and not their size.
+    `steps` as in GatedDeltaAttention.
     """
 
     beta: float = 0.5
     negative: bool = False
-    steps: tuple[float, float] = DECAY_STEPS
+    steps: tuple[float, float] | None = DECAY_STEPS
     convolution: ShortConvolution | None = field(default_factory=ShortConvolution)
     tail: Tail | None = field(default_factory=Tail)
 
@@ -94,7 +95,7 @@ class MomentumDeltaAttention:
 
     def build(self, width: int, heads: int) -> Mix:
         mix = Recurrence(
-            alpha=Decay(width, heads, steps=self.steps),
+            alpha=None if self.steps is None else Decay(width, heads, steps=self.steps),
             beta=Share(width, heads, start=self.beta),
             eta=Strength(width, heads, most=2.0 if self.negative else 1.0),
             erases=True,
@@ -134,7 +135,9 @@ def check_start(beta: float) -> None:
         raise ValueError("a learned beta cannot start at 0, where sigmoid has no slope; use for instance 0.01")
 
 
-def check_steps(steps: tuple[float, float]) -> None:
+def check_steps(steps: tuple[float, float] | None) -> None:
+    if steps is None:
+        return
     if not isinstance(steps, tuple | list) or len(steps) != 2:
         raise ValueError(f"steps must be two positive numbers, the smaller first, not {steps!r}")
     for step in steps:

@@ -10,14 +10,16 @@ from ..experiments.configuration import ConfigurationError
 from ..experiments.runs import Request, load_run
 from ..training.run_directory import RunDirectory, RunError, find_runs
 
+BESIDES = ("kind", "step", "seconds", "cpu_seconds")  # what is no score
+
 
 @dataclass(frozen=True)
 class Run:
     request: Request
     config: Any
     provenance: dict[str, Any]
-    validation: dict[str, np.ndarray]  # step, loss, accuracy, seconds
-    seconds: float
+    validation: dict[str, np.ndarray]  # step, loss, accuracy, cpu_seconds
+    cpu_seconds: float | None  # of training steps; None in runs that did not count them
     test: dict[str, float]  # of the best checkpoint; empty where there is no test split
     throughput: tuple[dict[str, Any], ...]
     translations: tuple[dict[str, Any], ...]  # scores after each refinement
@@ -34,8 +36,8 @@ class Run:
         return float(self.validation["step"][reached[0]]) if len(reached) else float("inf")
 
     @property
-    def seconds_per_step(self) -> float:
-        return self.seconds / float(self.validation["step"][-1])
+    def cpu_seconds_per_step(self) -> float | None:
+        return None if self.cpu_seconds is None else self.cpu_seconds / float(self.validation["step"][-1])
 
 
 def collect(paths: list[Path]) -> tuple[list[Run], list[str]]:
@@ -65,7 +67,7 @@ def _so_far(directory: RunDirectory) -> str:
         return "not finished"
     _, config = load_run(directory.path)
     last = reached[-1]
-    scores = (f"{name} {value:.4f}" for name, value in last.items() if name not in ("kind", "step", "seconds"))
+    scores = (f"{name} {value:.4f}" for name, value in last.items() if name not in BESIDES)
     return f"not finished, {last['step']:,} of {config.train.steps:,} steps; validation: {', '.join(scores)}"
 
 
@@ -73,9 +75,9 @@ def _load(directory: RunDirectory) -> Run:
     request, config = load_run(directory.path)
     lines = directory.metrics()
     evaluations = [line for line in lines if line["kind"] == "validation"]
-    seconds = next(line["seconds"] for line in lines if line["kind"] == "end")
+    seconds = next(line.get("cpu_seconds") for line in lines if line["kind"] == "end")
     names = [name for name in evaluations[0] if name != "kind"]
-    curves = {name: np.array([line[name] for line in evaluations], dtype=float) for name in names}
+    curves = {name: np.array([line.get(name) for line in evaluations], dtype=float) for name in names}
     tests = [line for line in lines if line["kind"] == "test" and line["checkpoint"] == "best"]
     throughput, translations = (
         tuple(line for line in lines if line["kind"] == kind) for kind in ("throughput", "translation")

@@ -32,6 +32,7 @@ _STYLES: dict[str, tuple[str, Any, str]] = {
     "hybrid": ("#4D4D4D", (0, (10, 1, 1, 1)), "8"),
 }
 COLOURS, DASHES, MARKERS = ({model: _STYLES[model][i] for model in ALL_MODELS} for i in range(3))
+ACROSS = {"step": "training steps", "cpu_seconds": "training (CPU seconds)"}
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -73,15 +74,21 @@ def plot_curve(axis: Axes, group: Group, across: str, metric: str, *, skip: int 
     axis.fill_between(x, low, high, color=COLOURS[group.model], alpha=0.12, lw=0)
 
 
+def counted(found: Sequence[Group]) -> bool:
+    """Whether all runs have counted CPU seconds."""
+    runs = [run for group in found for run in group.runs]
+    return all("cpu_seconds" in run.validation and np.isfinite(run.validation["cpu_seconds"]).all() for run in runs)
+
+
 def curves(found: Sequence[Group]) -> Figure:
-    """Validation loss and accuracy against steps, and loss against training seconds."""
+    """Validation loss and accuracy against steps, and loss against CPU seconds where all runs have counted them."""
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(1, 3, figsize=(11, 3.4))
-        panels = (("step", "loss", axes[0]), ("step", "accuracy", axes[1]), ("seconds", "loss", axes[2]))
-        for across, metric, axis in panels:
+        panels = [("step", "loss"), ("step", "accuracy"), *[("cpu_seconds", "loss")] * counted(found)]
+        figure, axes = plt.subplots(1, len(panels), figsize=(11, 3.4))
+        for (across, metric), axis in zip(panels, axes, strict=True):
             for group in found:
                 plot_curve(axis, group, across, metric)
-            axis.set_xlabel("training steps" if across == "step" else "training time (s)")
+            axis.set_xlabel(ACROSS[across])
             if metric == "loss":
                 axis.set_yscale("log")
                 axis.set_ylabel("validation loss (nats per token)")

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..experiments.experiment import Study
 from .collect import Run
+from .tables import spread
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,12 @@ class Group:
         """Mean, lowest and highest over seeds, at each evaluation."""
         values = np.stack([run.validation[metric] for run in self.runs])
         return values.mean(0), values.min(0), values.max(0)
+
+    def cpu_seconds(self, steps: int, digits: int) -> str:
+        """CPU seconds of so many training steps; runs that did not count them say nothing."""
+        counted = [run.cpu_seconds_per_step for run in self.runs]
+        known = [steps * seconds for seconds in counted if seconds is not None]
+        return spread(known, digits) if known else "–"
 
     @property
     def seeds(self) -> int:

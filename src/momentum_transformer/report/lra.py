@@ -42,7 +42,7 @@ def lra_sections(study: Study, scale: str, runs: Sequence[Run]) -> list[Section]
         _figure(found),
         _table(study, found, title),
         (*_claims(found), *_floors(found)),
-        more=(_times(study, found, title),),
+        more=_times(study, found, title),
     )
     return [section]
 
@@ -82,16 +82,16 @@ def _table(study: Study, found: Found, title: str) -> Table:
     return Table(f"{title}: test accuracy in %, ours (the paper's)", tuple(columns), tuple(rows))
 
 
-def _times(study: Study, found: Found, title: str) -> Table:
+def _times(study: Study, found: Found, title: str) -> tuple[Table, ...]:
+    """CPU seconds, where any run has counted them."""
     columns = ("model", *(TASKS[task].title for task in found))
     rows = []
     for model in _models(study, found):
-        row = [model]
-        for models in found.values():
-            times = [1000 * run.seconds_per_step for run in models[model].runs] if model in models else []
-            row.append(spread(times, 0) if times else "–")
-        rows.append(tuple(row))
-    return Table(f"{title}: seconds of training per 1,000 steps", columns, tuple(rows))
+        times = (models[model].cpu_seconds(1000, 0) if model in models else "–" for models in found.values())
+        rows.append((model, *times))
+    if all(cell == "–" for row in rows for cell in row[1:]):
+        return ()
+    return (Table(f"{title}: CPU seconds of training per 1,000 steps", columns, tuple(rows)),)
 
 
 def _claims(found: Found) -> list[str]:

@@ -9,12 +9,17 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 from ..experiments import REPRODUCTIONS
+from ..experiments.gap import GAP
 from .collect import Run, collect
 from .efficiency import efficiency_sections
 from .figures import svg
+from .gap import gap_sections
+from .regression import regression_sections
 from .section import Section
 from .sections import make_sections
 
+TIMES = ("step", "seconds", "cpu_seconds")
+SPREAD = "± is half the range over seeds, from the lowest to the highest."
 CSS = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 72rem; margin: 2rem auto;
        padding: 0 1rem; }
@@ -34,7 +39,7 @@ nav a { margin-right: 1.2rem; }
 def write_report(paths: list[Path], out: Path) -> tuple[Path, list[str]]:
     """Write the page and its parts into `out`; returns the page and a line for each run that was left out."""
     runs, left_out = collect(paths)
-    sections = [*make_sections(runs), *efficiency_sections(paths)]
+    sections = [*gap_sections(runs), *regression_sections(runs), *make_sections(runs), *efficiency_sections(paths)]
     out.mkdir(parents=True, exist_ok=True)
     drawn = []
     for section in sections:
@@ -52,14 +57,16 @@ def write_report(paths: list[Path], out: Path) -> tuple[Path, list[str]]:
 
 def markdown(section: Section) -> str:
     """The section's tables and findings."""
-    tables = "\n".join(table.markdown() for table in (section.table, *section.more))
-    return tables + "\n" + "".join(f"- {finding}\n" for finding in section.findings)
+    tables = section.table.markdown() + "".join(f"\n{table.title}\n\n{table.markdown()}" for table in section.more)
+    note = f"\n{SPREAD}\n" if "±" in tables else ""
+    return tables + note + "\n" + "".join(f"- {finding}\n" for finding in section.findings)
 
 
 def _page(sections: Sequence[Section], drawn: Sequence[str], runs: Sequence[Run], left_out: Sequence[str]) -> str:
     links = "".join(f'<a href="#{section.name}">{html.escape(section.title)}</a>' for section in sections)
     body = "".join(_section(section, figure) for section, figure in zip(sections, drawn, strict=True))
-    if not sections and not _without_study(runs):
+    others = _without_section(runs, {section.name for section in sections})
+    if not sections and not others:
         body = "<p>The runs belong to none of the studies that <code>momentum list</code> shows.</p>"
     missing = "".join(f"<li>{html.escape(line)}</li>" for line in left_out)
     note = f'<p class="note">Left out:</p><ul class="note">{missing}</ul>' if left_out else ""
@@ -67,20 +74,23 @@ def _page(sections: Sequence[Section], drawn: Sequence[str], runs: Sequence[Run]
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width"><title>Momentum Transformer: report</title>'
         f"<style>{CSS}</style></head><body><h1>Momentum Transformer: report</h1>"
-        f"<nav>{links}</nav>{body}{_without_study(runs)}{note}"
+        f"<nav>{links}</nav>{body}{others}{note}"
         f"<footer><h2>Where the numbers come from</h2>{_sources(runs)}</footer></body></html>\n"
     )
 
 
-def _without_study(runs: Sequence[Run]) -> str:
-    """Runs of experiments that no study draws, a line each: what they had reached at their last step."""
-    drawn = {name for study in REPRODUCTIONS.values() for name, _ in study.lines}
+def _without_section(runs: Sequence[Run], names: set[str]) -> str:
+    """Runs that no study draws, a line each: what they had reached at their last step."""
+    drawn = {name for study in REPRODUCTIONS.values() if study is not GAP for name, _ in study.lines}
+    gap = {(experiment, variant.model, tuple(sorted(variant.settings))) for experiment, variant in GAP.lines}
     items = ""
     for run in runs:
         request = run.request
-        if request.experiment not in drawn:
+        settings = sorted(text for text in request.settings if not text.startswith("train.learning_rate="))
+        line = request.experiment, request.model, tuple(settings)
+        if not (request.experiment in drawn or (f"gap-{request.scale}" in names and line in gap)):
             words = (request.experiment, request.model, request.scale, f"seed {request.seed}", *request.settings)
-            scores = (f"{name} {run.final(name):.4f}" for name in run.validation if name not in ("step", "seconds"))
+            scores = (f"{name} {run.final(name):.4f}" for name in run.validation if name not in TIMES)
             items += f"<li>{html.escape(' '.join(words))}: {html.escape(', '.join(scores))}</li>"
     return f"<h2>Runs without a section</h2><p>At their last step.</p><ul>{items}</ul>" if items else ""
 
@@ -89,6 +99,7 @@ def _section(section: Section, figure: str) -> str:
     findings = "".join(f"<li>{html.escape(finding)}</li>" for finding in section.findings)
     title = html.escape(section.title)
     tables = "".join(table.html() for table in (section.table, *section.more))
+    tables += f'<p class="note">{SPREAD}</p>' if "±" in tables else ""
     return (
         f'<section id="{section.name}"><h2>{title}</h2><p>{html.escape(section.intro)}</p>'
         f'<figure aria-label="{title}">{figure}</figure>{tables}'

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..experiments.picture_scales import PAPER_TABLES, SHAPES
-from .figures import COLOURS, STYLE, plot_curve
+from .figures import ACROSS, COLOURS, STYLE, counted, plot_curve
 from .groups import Group
 from .section import Section, separated
 from .tables import Table, spread
@@ -61,7 +61,7 @@ def _table(found: list[Group], images: str, title: str) -> Table:
     columns += ["paper: bits/dim"] if paper else []
     columns += ["images/s", "at batch", "bytes kept an image"] if measured else []
     columns += ["paper: images/s"] if paper else []
-    columns += ["s per 100 steps", "seeds"]
+    columns += ["CPU s per 100 steps", "seeds"]
     rows = []
     for group in found:
         speeds = best_throughput(group)
@@ -74,7 +74,7 @@ def _table(found: list[Group], images: str, title: str) -> Table:
         paper_speed = [f"{paper[group.model][1]:g}"] if paper else []
         recomputed = any(line["method"] == "recompute" for line in lines[1:])
         row += [""] * len(paper_speed) if recomputed else paper_speed
-        row += [spread([100 * run.seconds_per_step for run in group.runs], 2), str(group.seeds)]
+        row += [group.cpu_seconds(100, 2), str(group.seeds)]
         rows.append(tuple(row))
         for line in lines[1:]:
             label = f"{group.label}, {METHODS[line['method']]}"
@@ -133,17 +133,19 @@ def _intro(found: list[Group], images: str, scale: str) -> str:
 
 
 def _figure(found: Sequence[Group]) -> Figure:
-    """Validation bits/dim against steps and seconds, and bars of images per second where they were measured."""
+    """Validation bits/dim against steps and CPU seconds, and bars of images per second, where they were measured."""
     bars = [(group, line) for group in found for _, line in sorted(best_throughput(group).items())]
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(1, 3 if bars else 2, figsize=(11, 3.4))
-        for across, axis in zip(("step", "seconds"), axes, strict=False):
+        across_what = ("step", *["cpu_seconds"] * counted(found))
+        figure, grid = plt.subplots(1, len(across_what) + bool(bars), figsize=(11, 3.4), squeeze=False)
+        axes = grid[0]
+        for across, axis in zip(across_what, axes, strict=False):
             for group in found:
                 plot_curve(axis, group, across, "bits_per_dim", skip=1)
-            axis.set_xlabel("training steps" if across == "step" else "training time (s)")
+            axis.set_xlabel(ACROSS[across])
             axis.set_ylabel("validation bits/dim")
         if bars:
-            _bars(axes[2], bars)
+            _bars(axes[-1], bars)
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return figure

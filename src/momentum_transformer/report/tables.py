@@ -34,5 +34,5 @@ def spread(values: Sequence[float] | np.ndarray, digits: int) -> str:
     if not np.isfinite(values).all():
         reached = int(np.isfinite(values).sum())
         return f"{reached} of {len(values)} runs" if reached else "never"
-    mean = f"{values.mean():.{digits}f}"
+    mean = f"{round(float(values.mean()), digits) + 0.0:.{digits}f}"  # never -0.00
     return mean if len(values) == 1 else f"{mean} ± {(values.max() - values.min()) / 2:.{digits}f}"

@@ -109,10 +109,10 @@ def _speeds(found: list[Group], title: str) -> Table:
                 _targets(group),
                 *("–" if value is None else f"{value:,.0f}" for value in speeds),
                 f"{paper[1]:,.0f}" if paper else "–",
-                spread([100 * run.seconds_per_step for run in group.runs], 1),
+                group.cpu_seconds(100, 1),
             )
         )
-    return Table(f"{title}: speed", (*columns, "paper: tokens/s", "training: s per 100 steps"), tuple(rows))
+    return Table(f"{title}: speed", (*columns, "paper: tokens/s", "training: CPU s per 100 steps"), tuple(rows))
 
 
 def _targets(group: Group) -> str:

@@ -21,7 +21,7 @@ from .distributed import World
 from .optimizers import betas, clip_gradients, learning_rate, make_optimizer
 from .progress import Progress
 from .recorder import Recorder
-from .run_directory import RunDirectory
+from .run_directory import RunDirectory, machine_load
 from .task import Task
 
 
@@ -35,6 +35,8 @@ class Counters:
 
     step: int = 0
     seconds: float = 0.0  # spent in training steps, evaluation and saving left out
+    # of them, those that this process had a core, all of its threads together; None where they were not always counted
+    cpu_seconds: float | None = 0.0
     best_score: float = math.inf  # of the validation data; lower is better
     best_step: int = 0
 
@@ -61,7 +63,7 @@ def train(
             if world.leads:
                 save_checkpoint(run.best, model, None, vars(counters))
         recent: list[Tensor] = []
-        started = time.perf_counter()
+        started, cpu_started = time.perf_counter(), time.process_time()
         logged_at = (counters.step, counters.seconds)
         while counters.step < config.steps:
             recent.append(_step(task, wrapped, optimizer, scaler, config, world, seed, counters.step))
@@ -76,6 +78,8 @@ def train(
                 continue
             losses = world.sum(torch.stack(recent)).tolist()
             counters.seconds += time.perf_counter() - started
+            if counters.cpu_seconds is not None:
+                counters.cpu_seconds += time.process_time() - cpu_started
             _refuse_nan(losses, now - len(losses), run)
             if due_log:
                 steps, seconds = now - logged_at[0], counters.seconds - logged_at[1]
@@ -95,15 +99,16 @@ def train(
                 save_checkpoint(run.last, model, optimizer, vars(counters))
             if stop:
                 return False
-            started = time.perf_counter()
-        recorder.write("end", counters.step, {"seconds": counters.seconds, "best_step": counters.best_step})
+            started, cpu_started = time.perf_counter(), time.process_time()
+        end = {"seconds": counters.seconds, "cpu_seconds": counters.cpu_seconds, "best_step": counters.best_step}
+        recorder.write("end", counters.step, {**end, "load": machine_load()})
         recorder.close()
     return True
 
 
 def _resumed(model: nn.Module, optimizer: torch.optim.Optimizer, run: RunDirectory, world: World) -> Counters:
     """The last checkpoint, with the metrics that came after it taken back."""
-    counters = Counters(**load_model(run.last, model))
+    counters = Counters(**{"cpu_seconds": None, **load_model(run.last, model)})
     load_optimizer(run.last, optimizer)
     if world.leads:
         run.forget_metrics_after(counters.step)
@@ -175,7 +180,8 @@ def _evaluate(
     """Evaluate, write it down, and say whether it is the best so far."""
     batches = task.validation(counters.step, world.rank, world.size)
     metrics = evaluate(task, model, config, world, batches)
-    recorder.write("validation", counters.step, {**metrics, "seconds": counters.seconds})
+    spent = {"seconds": counters.seconds, "cpu_seconds": counters.cpu_seconds}
+    recorder.write("validation", counters.step, {**metrics, **spent})
     progress.validated(counters.step, metrics)
     score = metrics["loss"] if config.select == "loss" else -metrics[config.select]
     if not score < counters.best_score:

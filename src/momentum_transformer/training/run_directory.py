@@ -132,11 +132,17 @@ def provenance() -> dict[str, Any]:
         "system": platform.platform(),
         "cpu": _cpu(),
         "cores": os.cpu_count(),
+        "load": machine_load(),
         "threads": torch.get_num_threads(),
         "allocator": allocator(),
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
+
+
+def machine_load() -> float | None:
+    """How many processes wanted a core in the last minute, this one included; None where the system does not tell."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 
 def _version(package: str) -> str | None:

@@ -1,0 +1,72 @@
+"""Text byte by byte: any file, nats a byte and a character, and a test split that chooses nothing."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from momentum_transformer.experiments.configuration import ConfigurationError
+from momentum_transformer.experiments.runs import Request, run_training
+from momentum_transformer.experiments.text import TextTask
+from momentum_transformer.training.run_directory import RunDirectory
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "some.txt"
+    path.write_text("To be, or not to be: über allem. " * 80, encoding="utf-8")
+    return path
+
+
+def settings(source: Path) -> tuple[str, ...]:
+    return f"data.source={source}", "data.validation=0.1"
+
+
+def test_a_text_is_trained_on_validated_and_tested(source: Path, tmp_path: Path) -> None:
+    request = Request("text", "delta", "tiny", settings=settings(source))
+    assert run_training(request, tmp_path / "run", resume=False)
+    run = RunDirectory(tmp_path / "run")
+    (noted,) = (line for line in run.metrics() if line["kind"] == "test")
+    assert noted["bits_per_byte"] == pytest.approx(noted["loss"] / math.log(2))
+    assert noted["nats_per_character"] > noted["loss"]  # ü has two bytes
+    assert run.read("provenance.json")["data"]["bytes"].keys() == {"training", "validation", "test"}
+
+
+class Even(nn.Module):
+    """Every byte is as likely as the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(256), requires_grad=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.bias.expand(*tokens.shape, 256)
+
+
+def test_scores_are_counted_by_byte_and_by_character(source: Path) -> None:
+    task = TextTask(Request("text", "linear", "tiny", settings=settings(source)).config, 0)
+    batch = torch.tensor([[*"aü€b".encode()]], dtype=torch.uint8)
+    score = task.score(Even(), batch)
+    assert int(score.count) == 6
+    assert int(score.counts["nats_per_character"]) == 3  # ü, €, b
+    assert float(score.loss) == pytest.approx(6 * math.log(256))
+    assert float(score.sums["bits_per_byte"]) == pytest.approx(6 * 8)
+
+
+def test_shards_are_rows_of_the_batch_and_validation_is_always_the_same(source: Path) -> None:
+    task = TextTask(Request("text", "linear", "tiny", settings=settings(source)).config, 0)
+    whole = task.batch(3, 0, 1)
+    assert torch.equal(torch.stack([task.batch(3, i, 2) for i in range(2)], 1).flatten(0, 1), whole)
+    first, second = (torch.cat(list(task.validation(step, 0, 1))) for step in (0, 7))
+    assert torch.equal(first, second)
+    with pytest.raises(ConfigurationError, match=r"train\.select must be loss"):
+        _ = Request("text", "linear", "tiny", settings=("train.select=accuracy",)).config
+
+
+def test_scale_small_is_the_setting_for_a_cpu() -> None:
+    config = Request("text", "softmax", "small").config
+    model = config.model
+    assert (model.depth, model.heads, model.width, config.data.context) == (4, 4, 128, 64)
+    assert (config.train.steps, config.train.batch_size) == (2000, 12)
