@@ -483,7 +483,8 @@ def test_sanitizers_find_nothing(tmp_path: Path, instruction_set: str) -> None:
     tests = [
         "-k",
         "layout or native_equals or threads or one_token or state or masks or decoding_equals or exist"
-        " or pytorch_form or options or overlap or nothing_in or literal_loop or forms_in_pytorch or two_halves or any_length",
+        " or pytorch_form or options or overlap or nothing_in or literal_loop or forms_in_pytorch or two_halves"
+        " or any_length",
         "-m",
         "not slow",
         "-p",
