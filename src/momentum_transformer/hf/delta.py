@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..attention import recurrent_attention
+from ..backend.surroundings import unit_rows
 from ..ops.shapes import Float
 from ..ops.state import RecurrentState
 from .packing import document_starts
@@ -38,8 +39,8 @@ def delta_rule(
     dtype, wide = value.dtype, torch.promote_types(value.dtype, torch.float32)
     q, k, v, beta, g = (x.to(wide).transpose(1, 2) for x in (query, key, value, beta, g))
     scale = q.shape[-1] ** -0.5
-    q = _unit(q, scale) if use_qk_l2norm_in_kernel else q * scale
-    k = _unit(k) if use_qk_l2norm_in_kernel else k
+    q = unit_rows(q, scale=scale, eps=EPS) if use_qk_l2norm_in_kernel else q * scale
+    k = unit_rows(k, eps=EPS) if use_qk_l2norm_in_kernel else k
     decay = g.exp()
     channels = decay.ndim == 4
     y = recurrent_attention(
