@@ -150,13 +150,14 @@ def test_a_cache_that_one_filled_serves_the_other(architecture: str) -> None:
 @torch.no_grad()
 def test_bfloat16_is_as_near_to_float32(architecture: str) -> None:
     exact, ours = pair(architecture)
-    ids = tokens(10, 40)
+    ids = tokens(40, 40)
     expected = exact(ids).logits
     errors = []
     for model in (exact, ours):
         rounded = copy.deepcopy(model).to(torch.bfloat16)
-        errors.append(float((rounded(ids).logits.float() - expected).square().mean().sqrt()))
-    assert errors[1] <= 1.1 * errors[0]  # of some hundred tokens, whose roundings differ
+        distances = (rounded(ids).logits.float() - expected).square().mean(-1).sqrt()
+        errors.append(float(distances.median()))  # a few tokens are ten times as far off, in either model
+    assert errors[1] <= 1.05 * errors[0]  # of 1,600 tokens, whose roundings differ
 
 
 # softmax layers that no argument can part: only linear layers are left

@@ -41,11 +41,14 @@ def causal_conv1d_update(
     activation: str | None = None,
 ) -> Float[Tensor, "b c 1"]:
     """The same for one token; `conv_state`, the last r tokens, takes it in, in place."""
-    taps = weight.shape[1]
-    line = torch.cat([conv_state, hidden_states.to(conv_state.dtype)], -1)
-    conv_state.copy_(line[..., 1:])
-    y = (line[..., -taps:].float() * weight.float()).sum(-1)
-    y = y if bias is None else y + bias.float()
+    (_, taps), r = weight.shape, conv_state.shape[2]
+    before = conv_state if r < taps else conv_state[..., 1:]
+    line = torch.cat([before, hidden_states.to(conv_state.dtype)], -1)
+    conv_state.copy_(line[..., -r:])
+    w, line = weight.float(), line[..., -taps:].float()
+    y = line[..., 0] * w[:, 0] if bias is None else torch.addcmul(bias.float(), line[..., 0], w[:, 0])
+    for i in range(1, taps):  # a sum over an axis as short as this would be slower
+        y = torch.addcmul(y, line[..., i], w[:, i])
     return _activated(y, activation)[..., None].to(hidden_states.dtype)
 
 
