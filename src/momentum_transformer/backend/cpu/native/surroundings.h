@@ -19,7 +19,7 @@ struct LineConvolution {  // a short causal convolution, each channel by itself
     TensorView dy, dx;    // lines
     const void* d_after;  // or null
     void* d_past;         // or null
-    void* d_parts;        // (b, taps + 1, c) gradients of the weight in each sequence, the token itself first, then the bias
+    void* d_parts;        // (b, taps + 1, c) gradients of the weight, the token itself first, and bias in each sequence
     void* d_weight;       // (c, taps) their sum
     void* d_bias;         // (c,), or null
 };
