@@ -202,7 +202,7 @@ def test_one_decoded_token_is_the_rule_and_changes_the_state_in_place(channels: 
     q, k, v = (torch.randn(2, 1, 3, width, generator=noise).to(dtype) for width in (33, 33, 20))
     g = -torch.rand(2, 1, 3, *((33,) if channels else ()), generator=noise)
     beta, state = torch.rand(2, 1, 3, generator=noise).to(dtype), torch.randn(2, 3, 33, 20, generator=noise)
-    given = {"g": g, "beta": beta, "output_final_state": True, "use_qk_l2norm_in_kernel": True}
+    given: dict[str, Any] = {"g": g, "beta": beta, "output_final_state": True, "use_qk_l2norm_in_kernel": True}
     expected, after = delta_rule(q, k, v, initial_state=state.clone(), **given)
     y, same = delta_step(q, k, v, initial_state=state, **given)
     assert same is state
