@@ -42,7 +42,7 @@ def outputs_and_gradients(function: Function, inputs: Sequence[Tensor | None]) -
 
 
 def literal(
-    x: Tensor, weight: Tensor, past: Tensor, mask: Tensor | None, reset: Tensor | None, *, silu: bool
+    x: Tensor, weight: Tensor, past: Tensor, bias: Tensor, mask: Tensor | None, reset: Tensor | None, *, silu: bool
 ) -> tuple[Tensor, Tensor]:
     """Token by token, with a list of the tokens before."""
     (b, n, _), taps = x.shape, weight.shape[1]
@@ -56,7 +56,7 @@ def literal(
                 line.append(torch.zeros_like(x[i, t]))
                 continue
             window = [*before, x[i, t]]
-            y = sum((weight[:, r] * window[r] for r in range(taps)), torch.zeros_like(x[i, t]))
+            y = sum((weight[:, r] * window[r] for r in range(taps)), bias)
             line.append(y * torch.sigmoid(y) if silu else y)
             before = window[1:]
         lines.append(torch.stack(line))
@@ -84,10 +84,10 @@ def by_the_literal_loop(
     """Inputs, and what the loop makes of them; in float64."""
     b, n, c = shape
     mask, reset = masks(b, n, which)
-    inputs = [random(b, n, c), random(c, taps), random(b, taps - 1, c, seed=5)]
+    inputs = [random(b, n, c), random(c, taps), random(b, taps - 1, c, seed=5), random(c, seed=7)]
 
-    def loop(x: Tensor, weight: Tensor, past: Tensor) -> tuple[Tensor, ...]:
-        return literal(x, weight, past, mask, reset, silu=silu)
+    def loop(x: Tensor, weight: Tensor, past: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
+        return literal(x, weight, past, bias, mask, reset, silu=silu)
 
     return inputs, outputs_and_gradients(loop, inputs)
 
@@ -103,7 +103,7 @@ def test_convolution_is_the_literal_loop(taps: int, silu: bool, which: str, inst
             inputs = [x.detach().to(dtype).requires_grad_() for x in exact]
 
             def native_form(*a: Tensor, m: Tensor | None = mask, r: Tensor | None = reset) -> tuple[Tensor, ...]:
-                return surroundings.short_convolution(*a, mask=m, reset=r, silu=silu)
+                return surroundings.short_convolution(*a[:3], bias=a[3], mask=m, reset=r, silu=silu)
 
             assert_close(outputs_and_gradients(native_form, inputs), [x.to(dtype) for x in wanted], bound)
 
@@ -111,21 +111,23 @@ def test_convolution_is_the_literal_loop(taps: int, silu: bool, which: str, inst
 @pytest.mark.parametrize("turned", [None, 0, 3, 24])
 @pytest.mark.parametrize("which", ["plain", "mask and reset"])
 @pytest.mark.parametrize("past", [True, False])
-def test_convolution_and_forms_in_pytorch_are_one(turned: int | None, which: str, past: bool) -> None:
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_convolution_and_forms_in_pytorch_are_one(turned: int | None, which: str, past: bool, with_bias: bool) -> None:
     if past and turned is not None:
         return
     b, n, c, taps = 3, 41, 24, 4
     mask, reset = masks(b, n, which)
     inputs = [random(b, n, c), random(c, taps), random(b, taps - 1, c) if past else None]
+    inputs.append(random(c) if with_bias else None)
 
     def form(module: Any) -> Function:
-        def convolve(x: Tensor, weight: Tensor, past: Tensor | None) -> tuple[Tensor, ...]:
+        def convolve(x: Tensor, weight: Tensor, past: Tensor | None, bias: Tensor | None) -> tuple[Tensor, ...]:
             if turned is None:
                 found: tuple[Tensor, Tensor] = module.short_convolution(
-                    x, weight, past, mask=mask, reset=reset, silu=True
+                    x, weight, past, bias=bias, mask=mask, reset=reset, silu=True
                 )
                 return found
-            return (module.two_way_convolution(x, weight, turned=turned, mask=mask, reset=reset, silu=True),)
+            return (module.two_way_convolution(x, weight, bias, turned=turned, mask=mask, reset=reset, silu=True),)
 
         return convolve
 
@@ -193,10 +195,10 @@ def test_threads_change_no_bit_of_gradients() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_sixteen_bits_are_rounded_once(dtype: torch.dtype, instruction_set: str) -> None:
-    x, weight, past = random(2, 40, 21, dtype=dtype), random(21, 4, dtype=dtype), random(2, 3, 21, dtype=dtype)
-    wide = [a.detach().double().requires_grad_() for a in (x, weight, past)]
-    given = outputs_and_gradients(lambda *a: surroundings.short_convolution(*a, silu=True), (x, weight, past))
-    wanted = outputs_and_gradients(lambda *a: in_pytorch.short_convolution(*a, silu=True), wide)
+    lines = [random(*shape, dtype=dtype) for shape in ((2, 40, 21), (21, 4), (2, 3, 21), (21,))]
+    wide = [a.detach().double().requires_grad_() for a in lines]
+    given = outputs_and_gradients(lambda *a: surroundings.short_convolution(*a[:3], bias=a[3], silu=True), lines)
+    wanted = outputs_and_gradients(lambda *a: in_pytorch.short_convolution(*a[:3], bias=a[3], silu=True), wide)
     unit = torch.finfo(dtype).eps
     assert_close(given, [a.to(dtype) for a in wanted], unit)
     rows = [random(2, 3, 9, 21, dtype=dtype), random(21, dtype=dtype), random(2, 3, 9, 21, dtype=dtype, seed=3)]
@@ -257,22 +259,22 @@ def test_large_gates_open_and_shut() -> None:
 
 
 def test_gradients_can_be_differentiated_again_and_mapped() -> None:
-    x, weight, past = random(2, 7, 3), random(3, 3), random(2, 2, 3)
+    x, weight, past, bias = random(2, 7, 3), random(3, 3), random(2, 2, 3), random(3)
     mask, reset = masks(2, 7, "mask and reset")
 
     def convolve(*a: Tensor) -> tuple[Tensor, ...]:
-        return surroundings.short_convolution(*a, mask=mask, reset=reset, silu=True)
+        return surroundings.short_convolution(*a[:3], bias=a[3], mask=mask, reset=reset, silu=True)
 
     def norm(*a: Tensor) -> Tensor:
         return surroundings.norm_and_gate(*a, eps=1e-5)
 
     rows = [random(1, 2, 3, 4), random(4), random(1, 2, 3, 4, seed=4)]
-    assert torch.autograd.gradcheck(convolve, (x, weight, past))
-    assert torch.autograd.gradgradcheck(convolve, (x, weight, past))
+    assert torch.autograd.gradcheck(convolve, (x, weight, past, bias))
+    assert torch.autograd.gradgradcheck(convolve, (x, weight, past, bias))
     assert torch.autograd.gradcheck(norm, rows)
     assert torch.autograd.gradgradcheck(norm, rows)
-    wanted = torch.autograd.grad(convolve(x, weight, past)[0].square().sum(), x)[0]
-    plain = (x.detach(), weight.detach(), past.detach())
+    wanted = torch.autograd.grad(convolve(x, weight, past, bias)[0].square().sum(), x)[0]
+    plain = (x.detach(), weight.detach(), past.detach(), bias.detach())
     assert_close([grad(lambda *a: convolve(*a)[0].square().sum())(*plain)], [wanted], 1e-12)
     each = vmap(lambda *a: norm(*a))(*(a.detach()[None] for a in rows))
     assert_close([each[0]], [norm(*rows).detach()], 1e-12)
@@ -281,19 +283,21 @@ def test_gradients_can_be_differentiated_again_and_mapped() -> None:
 def test_operators_called_directly_raise_for_what_does_not_fit() -> None:
     x, weight = torch.randn(2, 5, 6), torch.randn(6, 3)
     wrong = [
-        ((x[0], weight, None, None, None, True, 6), "x must be"),
-        ((x.int(), weight, None, None, None, True, 6), "x must be"),
-        ((x, weight[:5], None, None, None, True, 6), "weight must be"),
-        ((x, torch.randn(6, 9), None, None, None, True, 6), "weight must be"),
-        ((x, torch.randn(6, 1), None, None, None, True, 6), "weight must be"),
-        ((x, weight.double(), None, None, None, True, 6), "weight must be"),
-        ((x, weight, torch.randn(2, 3, 6), None, None, True, 6), "past must be"),
-        ((x, weight, torch.randn(2, 2, 6).double(), None, None, True, 6), "past must be"),
-        ((x, weight, None, torch.ones(2, 4).bool(), None, True, 6), "mask must be"),
-        ((x, weight, None, None, torch.ones(2, 5), True, 6), "reset must be"),
-        ((x, weight, None, None, None, True, 7), "turned must be"),
-        ((x, weight, None, None, None, True, -1), "turned must be"),
-        ((x, weight, torch.randn(2, 2, 6), None, None, True, 3), "have no past"),
+        ((x[0], weight, None, None, None, None, True, 6), "x must be"),
+        ((x.int(), weight, None, None, None, None, True, 6), "x must be"),
+        ((x, weight[:5], None, None, None, None, True, 6), "weight must be"),
+        ((x, torch.randn(6, 9), None, None, None, None, True, 6), "weight must be"),
+        ((x, torch.randn(6, 1), None, None, None, None, True, 6), "weight must be"),
+        ((x, weight.double(), None, None, None, None, True, 6), "weight must be"),
+        ((x, weight, torch.randn(2, 3, 6), None, None, None, True, 6), "past must be"),
+        ((x, weight, torch.randn(2, 2, 6).double(), None, None, None, True, 6), "past must be"),
+        ((x, weight, None, torch.randn(5), None, None, True, 6), "bias must be"),
+        ((x, weight, None, torch.randn(6).double(), None, None, True, 6), "bias must be"),
+        ((x, weight, None, None, torch.ones(2, 4).bool(), None, True, 6), "mask must be"),
+        ((x, weight, None, None, None, torch.ones(2, 5), True, 6), "reset must be"),
+        ((x, weight, None, None, None, None, True, 7), "turned must be"),
+        ((x, weight, None, None, None, None, True, -1), "turned must be"),
+        ((x, weight, torch.randn(2, 2, 6), None, None, None, True, 3), "have no past"),
     ]
     for arguments, message in wrong:
         with pytest.raises(ValueError, match=message):
@@ -302,7 +306,7 @@ def test_operators_called_directly_raise_for_what_does_not_fit() -> None:
             torch.ops.momentum.short_convolution_backward(x, None, *arguments)
     for dy, d_after in ((x[:, 1:], None), (x.double(), None), (x, torch.randn(2, 3, 6))):
         with pytest.raises(ValueError, match=r"dy must be|d_after must be"):
-            torch.ops.momentum.short_convolution_backward(dy, d_after, x, weight, None, None, None, True, 6)
+            torch.ops.momentum.short_convolution_backward(dy, d_after, x, weight, None, None, None, None, True, 6)
     rows = torch.randn(2, 3, 4, 5)
     for bad, message in (
         ((rows[0], None, None, True, 0.0), "x must be"),
@@ -320,11 +324,11 @@ def test_operators_called_directly_raise_for_what_does_not_fit() -> None:
 
 
 def test_operators_pass_the_checks_of_pytorch() -> None:
-    x, weight, past = (a.detach() for a in (random(2, 7, 3), random(3, 3), random(2, 2, 3)))
+    x, weight, past, bias = (a.detach() for a in (random(2, 7, 3), random(3, 3), random(2, 2, 3), random(3)))
     mask, reset = masks(2, 7, "mask and reset")
-    cases = [(x, weight, past, mask, reset, True, 3), (x, weight, None, None, None, False, 1)]
+    cases = [(x, weight, past, bias, mask, reset, True, 3), (x, weight, None, None, None, None, False, 1)]
     for case in cases:
-        grown = tuple(a.clone().requires_grad_() if i < 3 and isinstance(a, Tensor) else a for i, a in enumerate(case))
+        grown = tuple(a.clone().requires_grad_() if i < 4 and isinstance(a, Tensor) else a for i, a in enumerate(case))
         torch.library.opcheck(torch.ops.momentum.short_convolution.default, grown)
     rows = random(2, 3, 4, 5)
     for norm in ((rows, random(5), random(2, 3, 4, 5, seed=2), True, 1e-5), (rows, None, None, False, 1e-6)):

@@ -18,6 +18,8 @@ import transformers
 from momentum_transformer import recurrent_attention
 from momentum_transformer.backend.choose import backends
 from momentum_transformer.hf import accelerate, restore
+from momentum_transformer.hf.convolution import causal_conv1d_fn, causal_conv1d_update
+from momentum_transformer.hf.delta import delta_rule, delta_step
 from momentum_transformer.hf.mixers import MIXERS, mixer_class
 
 from .small_models import OPTIONS, VOCABULARY, small_model
@@ -150,13 +152,14 @@ def test_a_cache_that_one_filled_serves_the_other(architecture: str) -> None:
 @torch.no_grad()
 def test_bfloat16_is_as_near_to_float32(architecture: str) -> None:
     exact, ours = pair(architecture)
-    ids = tokens(10, 40)
+    ids = tokens(40, 40)
     expected = exact(ids).logits
     errors = []
     for model in (exact, ours):
         rounded = copy.deepcopy(model).to(torch.bfloat16)
-        errors.append(float((rounded(ids).logits.float() - expected).square().mean().sqrt()))
-    assert errors[1] <= 1.1 * errors[0]  # of some hundred tokens, whose roundings differ
+        distances = (rounded(ids).logits.float() - expected).square().mean(-1).sqrt()
+        errors.append(float(distances.median()))  # a few tokens are ten times as far off, in either model
+    assert errors[1] <= 1.05 * errors[0]  # of 1,600 tokens, whose roundings differ
 
 
 # softmax layers that no argument can part: only linear layers are left
@@ -189,6 +192,34 @@ def test_packed_documents_equal_the_documents_one_by_one(architecture: str, told
         model.zero_grad(set_to_none=True)
     assert distance(said[1], said[0]) < NEAR
     assert all(distance(a, b) < 10 * NEAR for a, b in zip(grads[1], grads[0], strict=True) if b.abs().max() > 0)
+
+
+@pytest.mark.parametrize("channels", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.no_grad()
+def test_one_decoded_token_is_the_rule_and_changes_the_state_in_place(channels: bool, dtype: torch.dtype) -> None:
+    noise = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 1, 3, width, generator=noise).to(dtype) for width in (33, 33, 20))
+    g = -torch.rand(2, 1, 3, *((33,) if channels else ()), generator=noise)
+    beta, state = torch.rand(2, 1, 3, generator=noise).to(dtype), torch.randn(2, 3, 33, 20, generator=noise)
+    given: dict[str, Any] = {"g": g, "beta": beta, "output_final_state": True, "use_qk_l2norm_in_kernel": True}
+    expected, after = delta_rule(q, k, v, initial_state=state.clone(), **given)
+    y, same = delta_step(q, k, v, initial_state=state, **given)
+    assert same is state
+    assert distance(same, after) < 1e-6
+    assert y.dtype == dtype
+    assert distance(y.float(), expected.float()) < (1e-6 if dtype == torch.float32 else 1e-2)
+
+
+@pytest.mark.parametrize("kept", [3, 4, 6])
+@torch.no_grad()
+def test_one_convolved_token_after_another_is_the_whole(kept: int) -> None:
+    noise = torch.Generator().manual_seed(0)
+    x, weight, bias = (torch.randn(*shape, generator=noise) for shape in ((2, 5, 9), (5, 4), (5,)))
+    state = torch.zeros(2, 5, kept)
+    steps = [causal_conv1d_update(x[..., t : t + 1], state, weight, bias, "silu") for t in range(9)]
+    assert distance(torch.cat(steps, -1), causal_conv1d_fn(x, weight, bias, "silu")) < 1e-6
+    assert torch.equal(state, x[..., -kept:])
 
 
 def test_weights_and_configuration_stay() -> None:

@@ -5,7 +5,7 @@ from ..ops.row_norm import row_norm
 from ..ops.shapes import Tensor
 from ..ops.tracing import transformed
 from .cpu.causal_operator import DTYPES
-from .cpu.convolution_operator import convolution, wide
+from .cpu.convolution_operator import MOST_TAPS, convolution, wide
 from .cpu.native_backend import status
 from .cpu.row_norm_operator import normalized
 
@@ -30,20 +30,22 @@ def short_convolution(
     weight: Tensor,
     past: Tensor | None = None,
     *,
+    bias: Tensor | None = None,
     mask: Tensor | None = None,
     reset: Tensor | None = None,
     silu: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Each channel of x (b, n, c) convolved with weight (c, taps); the tokens to go on from (ops/convolution.py)."""
-    if refusal(x, weight, past, mask, reset) is not None:
-        return in_pytorch.short_convolution(x, weight, past, mask=mask, reset=reset, silu=silu)
+    if not _short(weight) or refusal(x, weight, past, bias, mask, reset) is not None:
+        return in_pytorch.short_convolution(x, weight, past, bias=bias, mask=mask, reset=reset, silu=silu)
     past = None if past is None else past.to(x.dtype)
-    return convolution(x, weight.to(wide(x)), past, mask, reset, silu=silu, turned=x.shape[2])
+    return _native_convolution(x, weight, past, bias, mask, reset, silu=silu, turned=x.shape[2])
 
 
 def two_way_convolution(
     x: Tensor,
     weight: Tensor,
+    bias: Tensor | None = None,
     *,
     turned: int,
     mask: Tensor | None = None,
@@ -51,10 +53,29 @@ def two_way_convolution(
     silu: bool = False,
 ) -> Tensor:
     """The same where the channels from `turned` on look at the tokens that come after."""
-    if refusal(x, weight, mask, reset) is not None:
-        return in_pytorch.two_way_convolution(x, weight, turned=turned, mask=mask, reset=reset, silu=silu)
-    y, _ = convolution(x, weight.to(wide(x)), None, mask, reset, silu=silu, turned=turned)
+    if not _short(weight) or refusal(x, weight, bias, mask, reset) is not None:
+        return in_pytorch.two_way_convolution(x, weight, bias, turned=turned, mask=mask, reset=reset, silu=silu)
+    y, _ = _native_convolution(x, weight, None, bias, mask, reset, silu=silu, turned=turned)
     return y
+
+
+def _short(weight: Tensor) -> bool:
+    return 2 <= weight.shape[1] <= MOST_TAPS
+
+
+def _native_convolution(
+    x: Tensor,
+    weight: Tensor,
+    past: Tensor | None,
+    bias: Tensor | None,
+    mask: Tensor | None,
+    reset: Tensor | None,
+    *,
+    silu: bool,
+    turned: int,
+) -> tuple[Tensor, Tensor]:
+    bias = None if bias is None else bias.to(wide(x))
+    return convolution(x, weight.to(wide(x)), past, bias, mask, reset, silu=silu, turned=turned)
 
 
 def norm_and_gate(x: Tensor, weight: Tensor, gate: Tensor | None, *, eps: float) -> Tensor:
@@ -62,3 +83,11 @@ def norm_and_gate(x: Tensor, weight: Tensor, gate: Tensor | None, *, eps: float)
     if refusal(x, weight, gate) is not None:
         return row_norm(x, weight, gate, mean=True, eps=eps)
     return normalized(x, weight.to(wide(x)), None if gate is None else gate.to(x.dtype), mean=True, eps=eps)
+
+
+def unit_rows(x: Tensor, *, scale: float = 1.0, eps: float) -> Tensor:
+    """Rows (b, h, n, d) of length `scale`, almost: eps keeps a row of zeros what it is."""
+    weight = None if scale == 1 else x.new_full((x.shape[3],), scale, dtype=wide(x))
+    if refusal(x) is not None:
+        return row_norm(x, weight, mean=False, eps=eps)
+    return normalized(x, weight, None, mean=False, eps=eps)

@@ -4,9 +4,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor
 
-from ..ops.convolution import short_convolution
+from ..backend.surroundings import short_convolution
 from ..ops.shapes import Float
 from .packing import document_starts
+
+SILU = ("silu", "swish")
 
 
 def causal_conv1d_fn(
@@ -26,8 +28,9 @@ def causal_conv1d_fn(
         new = int(cu_seq_lens_q[-1]) if cu_seq_lens_q is not None else seq_idx.shape[1]  # type: ignore[union-attr]
         starts = document_starts(b, new, cu_seqlens=cu_seq_lens_q, seq_idx=seq_idx)
         starts = None if starts is None else F.pad(starts, (n - new, 0))  # tokens that a cache kept come first
-    y = _convolve(hidden_states.transpose(1, 2).to(weight.dtype), weight, bias, starts)
-    return _activated(y, activation).transpose(1, 2).to(hidden_states.dtype)
+    silu = activation in SILU
+    y, _ = short_convolution(hidden_states.transpose(1, 2), weight, bias=bias, reset=starts, silu=silu)
+    return (y if silu else _activated(y, activation)).transpose(1, 2)
 
 
 def causal_conv1d_update(
@@ -38,32 +41,19 @@ def causal_conv1d_update(
     activation: str | None = None,
 ) -> Float[Tensor, "b c 1"]:
     """The same for one token; `conv_state`, the last r tokens, takes it in, in place."""
-    taps = weight.shape[1]
-    line = torch.cat([conv_state, hidden_states.to(conv_state.dtype)], -1)
-    conv_state.copy_(line[..., 1:])
-    y = (line[..., -taps:].float() * weight.float()).sum(-1)
-    y = y if bias is None else y + bias.float()
+    (_, taps), r = weight.shape, conv_state.shape[2]
+    before = conv_state if r < taps else conv_state[..., 1:]
+    line = torch.cat([before, hidden_states.to(conv_state.dtype)], -1)
+    conv_state.copy_(line[..., -r:])
+    w, line = weight.float(), line[..., -taps:].float()
+    y = line[..., 0] * w[:, 0] if bias is None else torch.addcmul(bias.float(), line[..., 0], w[:, 0])
+    for i in range(1, taps):  # a sum over an axis as short as this would be slower
+        y = torch.addcmul(y, line[..., i], w[:, i])
     return _activated(y, activation)[..., None].to(hidden_states.dtype)
 
 
-def _convolve(
-    x: Float[Tensor, "b n c"], weight: Float[Tensor, "c taps"], bias: Tensor | None, starts: Tensor | None
-) -> Float[Tensor, "b n c"]:
-    if starts is not None:
-        y, _ = short_convolution(x, weight, reset=starts)
-        return y if bias is None else y + bias
-    (channels, taps), n = weight.shape, x.shape[1]
-    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
-        y = F.conv1d(x.transpose(1, 2), weight[:, None], bias, padding=taps - 1, groups=channels)
-        return y[..., :n].transpose(1, 2)
-    # as a picture of height one with its channels last, x need not be turned into lines of tokens and back
-    picture, row = x.transpose(1, 2)[:, :, None], weight[:, None, None]
-    y = F.conv2d(picture, row, bias, padding=(0, taps - 1), groups=channels)
-    return y[:, :, 0, :n].transpose(1, 2)
-
-
 def _activated(y: Tensor, activation: str | None) -> Tensor:
-    if activation in ("silu", "swish"):
+    if activation in SILU:
         return F.silu(y)
     if activation is None:
         return y

@@ -6,11 +6,18 @@ import torch
 from torch import Tensor
 
 from ..attention import recurrent_attention
+from ..backend.cpu.causal_operator import run
+from ..backend.cpu.step_operator import FEATURES, step_problem
+from ..backend.surroundings import unit_rows
+from ..ops.coefficients import Coefficients
+from ..ops.feature_maps import L2_EPS, l2_normalized
 from ..ops.shapes import Float
 from ..ops.state import RecurrentState
+from ..ops.tracing import eager, transformed
 from .packing import document_starts
 
-EPS = 1e-6  # of the length of a query or key
+EPS = L2_EPS  # of the length of a query or key, in Transformers as in our kernels
+ONE = torch.ones(1, dtype=torch.float64)  # what is predicted is erased
 
 
 def delta_rule(
@@ -38,8 +45,8 @@ def delta_rule(
     dtype, wide = value.dtype, torch.promote_types(value.dtype, torch.float32)
     q, k, v, beta, g = (x.to(wide).transpose(1, 2) for x in (query, key, value, beta, g))
     scale = q.shape[-1] ** -0.5
-    q = _unit(q, scale) if use_qk_l2norm_in_kernel else q * scale
-    k = _unit(k) if use_qk_l2norm_in_kernel else k
+    q = unit_rows(q, scale=scale, eps=EPS) if use_qk_l2norm_in_kernel else q * scale
+    k = unit_rows(k, eps=EPS) if use_qk_l2norm_in_kernel else k
     decay = g.exp()
     channels = decay.ndim == 4
     y = recurrent_attention(
@@ -74,12 +81,13 @@ def delta_step(
 ) -> tuple[Float[Tensor, "b n h e"], Float[Tensor, "b h d e"] | None]:
     """`delta_rule` for one token without gradients, which `initial_state` takes in, in place: what decoding asks for.
 
-    Whatever else it is asked goes to `delta_rule`. A state of a megabyte is passed over three times and never copied.
+    Whatever else it is asked goes to `delta_rule`. The state is passed over once and never copied.
     """
     tensors = (query, key, value, g, beta, initial_state)
     graph = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
     fits = initial_state is not None and initial_state.dtype == torch.float32 and initial_state.is_contiguous()
-    if initial_state is None or not fits or graph or query.shape[1] != 1 or not use_qk_l2norm_in_kernel:
+    one = query.shape[1] == 1 and use_qk_l2norm_in_kernel and eager(*tensors) and not transformed()
+    if initial_state is None or not fits or not one or graph:
         return delta_rule(
             query,
             key,
@@ -91,18 +99,21 @@ def delta_step(
             use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
             **others,
         )
-    b, h, d, e = initial_state.shape
-    both = _unit(torch.stack([key[:, 0], query[:, 0]], 2).float())  # (b, h, 2, d): what is erased, what is read
-    decay = g[:, 0].float().exp().view(b, h, 1, -1)
-    s = initial_state.view(b * h, d, e)
-    predicted, read = torch.bmm((both * decay).view(-1, 2, d), s).view(b, h, 2, e).unbind(2)
-    u = (value[:, 0].float() - predicted) * beta[:, 0].float()[..., None]
-    s.mul_(decay.view(b * h, -1, 1)).baddbmm_(both[:, :, 0].reshape(-1, d, 1), u.view(-1, 1, e))
-    y = torch.addcmul(read, (both[:, :, 0] * both[:, :, 1]).sum(-1, keepdim=True), u) * d**-0.5
-    return y[:, None].to(value.dtype), initial_state if output_final_state else None
-
-
-def _unit(x: Tensor, scale: float = 1.0) -> Tensor:
-    """Vectors of length `scale`, almost: EPS keeps a vector of zeros what it is."""
-    squares = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square()
-    return x * (scale * torch.rsqrt(squares + EPS))
+    q, k, v, eta, decay = (x.float().transpose(1, 2).contiguous() for x in (query, key, value, beta, g.float().exp()))
+    channels = decay.ndim == 4
+    # every tensor of a problem has a name here: the kernel gets pointers
+    erase = decay * unit_rows(k, eps=EPS) if channels else None
+    y, state = torch.empty_like(v), (None, initial_state, None)
+    problem = step_problem(
+        *(q, k, v, y),
+        erase=erase,
+        before=state,
+        after=state,
+        c=Coefficients(alpha=decay, beta=None, gamma=None, eta=eta, delta=ONE if channels else decay, lookahead=None),
+        features=FEATURES.index(l2_normalized),
+        normalize=False,
+        eps=EPS,
+        scale=q.shape[-1] ** -0.5,
+    )
+    run("step", problem, torch.float32)
+    return y.transpose(1, 2).to(value.dtype), initial_state if output_final_state else None

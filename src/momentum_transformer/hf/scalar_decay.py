@@ -35,8 +35,8 @@ def chunk_scan(
     x, k, q, A = (a.to(wide) for a in (hidden_states, B, C, A))
     dt = _step(dt.to(wide), dt_bias, softplus=dt_softplus).clamp(*dt_limit)
     y = recurrent_attention(
-        q.transpose(1, 2),
-        k.transpose(1, 2),
+        _for_all_heads(q, x),
+        _for_all_heads(k, x),
         x.transpose(1, 2),
         alpha=(dt * A).exp().transpose(1, 2),
         eta=dt.transpose(1, 2),
@@ -86,6 +86,12 @@ def selective_state_update(
 
 def no_fused_path(*_tensors: object, **_others: object) -> None:
     """Transformers asks for convolution, scan and projection in one call when it trains; ours are single calls."""
+
+
+def _for_all_heads(x: Float[Tensor, "b n g s"], values: Float[Tensor, "b n h p"]) -> Float[Tensor, "b h n s"]:
+    """With the heads in front. A single group is read by all heads where it lies; more are repeated later."""
+    x = x.transpose(1, 2)
+    return x.expand(-1, values.shape[2], -1, -1) if x.shape[1] == 1 else x
 
 
 def _step(dt: Tensor, bias: Tensor | None, *, softplus: bool) -> Tensor:

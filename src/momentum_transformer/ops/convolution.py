@@ -11,11 +11,12 @@ def short_convolution(
     weight: Float[Tensor, "c taps"],
     past: Float[Tensor, "b r c"] | None = None,
     *,
+    bias: Float[Tensor, " c"] | None = None,
     mask: Bool[Tensor, "b n"] | None = None,
     reset: Bool[Tensor, "b n"] | None = None,
     silu: bool = False,
 ) -> tuple[Float[Tensor, "b n c"], Float[Tensor, "b r c"]]:
-    """Σ_r weight_r x_{t-r} over the last `taps` tokens that exist in this document; and the taps - 1 to go on from.
+    """bias + Σ_r weight_r x_{t-r} over the last `taps` tokens that exist in this document; the taps - 1 to go on from.
 
     `past` are the taps - 1 tokens before the first one, zeros where there are none. The output of a token that does
     not exist is zero. `silu`: the output passes SiLU. Computed in float32 or wider, and rounded once.
@@ -32,7 +33,7 @@ def short_convolution(
     past = x.new_zeros(x.shape[0], before, x.shape[2]) if past is None else past.to(dtype).to(wide)
     line = torch.cat([past, x], 1)
     number = None if document is None else F.pad(document, (before, 0))
-    y = torch.zeros_like(x)
+    y = torch.zeros_like(x) if bias is None else bias.to(wide).expand(x.shape)
     for r in range(before + 1):  # r tokens ago
         earlier = line[:, before - r : before - r + n]
         if number is not None and r:
@@ -49,6 +50,7 @@ def short_convolution(
 def two_way_convolution(
     x: Float[Tensor, "b n c"],
     weight: Float[Tensor, "c taps"],
+    bias: Float[Tensor, " c"] | None = None,
     *,
     turned: int,
     mask: Bool[Tensor, "b n"] | None = None,
@@ -56,11 +58,14 @@ def two_way_convolution(
     silu: bool = False,
 ) -> Float[Tensor, "b n c"]:
     """The same where the channels from `turned` on look at the tokens that come after."""
-    ahead, _ = short_convolution(x[..., :turned], weight[:turned], mask=mask, reset=reset, silu=silu)
+    ahead_bias, back_bias = (None, None) if bias is None else (bias[:turned], bias[turned:])
+    ahead, _ = short_convolution(x[..., :turned], weight[:turned], bias=ahead_bias, mask=mask, reset=reset, silu=silu)
     if reset is not None:  # read backwards, a document begins where it has ended
         reset = torch.cat([torch.ones_like(reset[:, :1]), reset[:, 1:].flip(1)], 1)[:, : reset.shape[1]]
     mask = None if mask is None else mask.flip(1)
-    back, _ = short_convolution(x[..., turned:].flip(1), weight[turned:], mask=mask, reset=reset, silu=silu)
+    back, _ = short_convolution(
+        x[..., turned:].flip(1), weight[turned:], bias=back_bias, mask=mask, reset=reset, silu=silu
+    )
     return torch.cat([ahead, back.flip(1)], 2)
 
 

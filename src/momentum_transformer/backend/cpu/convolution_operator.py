@@ -1,8 +1,8 @@
 """A short convolution by the native kernels, as an operator of PyTorch with gradients: `momentum::short_convolution`.
 
-x is (b, n, c) on the CPU, in one of DTYPES; weight is (c, taps), float32, or float64 like x; past is (b, taps - 1, c)
-like x; mask and reset are (b, n) of bool. Channels from `turned` on go from the last token to the first; with such
-channels there are no tokens before or after.
+x is (b, n, c) on the CPU, in one of DTYPES; weight is (c, taps) and bias (c,), float32, or float64 like x; past is
+(b, taps - 1, c) like x; mask and reset are (b, n) of bool. Channels from `turned` on go from the last token to the
+first; with such channels there are no tokens before or after.
 """
 
 from typing import Any
@@ -17,13 +17,13 @@ from .higher_derivatives import gradients, natively_differentiable
 from .library import LineConvolution, TensorView, contiguous_rows, pointer
 
 MOST_TAPS = 8
-TENSORS = 3  # x, weight, past: what may need gradients
-_ARGUMENTS = "Tensor x, Tensor weight, Tensor? past, Tensor? mask, Tensor? reset, bool silu, int turned"
+TENSORS = 4  # x, weight, past, bias: what may need gradients
+_ARGUMENTS = "Tensor x, Tensor weight, Tensor? past, Tensor? bias, Tensor? mask, Tensor? reset, bool silu, int turned"
 _library = torch.library.Library("momentum", "FRAGMENT")
 _library.define(f"short_convolution({_ARGUMENTS}) -> (Tensor y, Tensor after)")
 _library.define(
     f"short_convolution_backward(Tensor dy, Tensor? d_after, {_ARGUMENTS}) -> "
-    "(Tensor dx, Tensor d_weight, Tensor d_past)"
+    "(Tensor dx, Tensor d_weight, Tensor d_past, Tensor d_bias)"
 )
 
 
@@ -33,7 +33,13 @@ def wide(x: Tensor) -> torch.dtype:
 
 
 def _check(
-    x: Tensor, weight: Tensor, past: Tensor | None, mask: Tensor | None, reset: Tensor | None, turned: int
+    x: Tensor,
+    weight: Tensor,
+    past: Tensor | None,
+    bias: Tensor | None,
+    mask: Tensor | None,
+    reset: Tensor | None,
+    turned: int,
 ) -> None:
     """The kernels get bare pointers, so everything they rely on is checked here."""
     if x.ndim != 3 or x.dtype not in DTYPES:
@@ -44,6 +50,7 @@ def _check(
     if weight.dtype != wide(x):
         raise ValueError(f"weight must be {wide(x)}, not {weight.dtype}")
     check_like("past", past, (b, weight.shape[1] - 1, c), x.dtype)
+    check_like("bias", bias, (c,), wide(x))
     check_like("mask", mask, (b, n), torch.bool)
     check_like("reset", reset, (b, n), torch.bool)
     if not 0 <= turned <= c:
@@ -68,12 +75,13 @@ def _problem(
 ) -> LineConvolution:
     """Of an x with contiguous rows, and other tensors that are contiguous."""
     b, n, c = x.shape
-    past, mask, reset = rest
+    past, bias, mask, reset = rest
     problem = LineConvolution(b=b, n=n, c=c, taps=weight.shape[1], silu=silu, turned=turned)
     # another thread pays off only if it gets some ten thousand elements
     problem.threads = max(1, min(torch.get_num_threads(), x.numel() // 2**14))
     problem.dtype, problem.x, problem.weight = DTYPES.index(x.dtype), _lines(x), weight.data_ptr()
-    problem.past, problem.mask, problem.reset = pointer(past), pointer(mask), pointer(reset)
+    problem.past, problem.bias = pointer(past), pointer(bias)
+    problem.mask, problem.reset = pointer(mask), pointer(reset)
     return problem
 
 
@@ -86,15 +94,16 @@ def forward(
     x: Tensor,
     weight: Tensor,
     past: Tensor | None,
+    bias: Tensor | None,
     mask: Tensor | None,
     reset: Tensor | None,
     silu: bool,
     turned: int,
 ) -> tuple[Tensor, Tensor]:
     """`momentum::short_convolution`."""
-    _check(x, weight, past, mask, reset, turned)
+    _check(x, weight, past, bias, mask, reset, turned)
     x, weight = contiguous_rows(x), weight.contiguous()
-    rest = tuple(None if one is None else one.contiguous() for one in (past, mask, reset))
+    rest = tuple(None if one is None else one.contiguous() for one in (past, bias, mask, reset))
     problem = _problem(x, weight, rest, silu=silu, turned=turned)
     y, after = _new_lines(x, mask), _new_after(x, weight, turned)
     problem.y = _lines(y)
@@ -119,33 +128,36 @@ def backward(
     x: Tensor,
     weight: Tensor,
     past: Tensor | None,
+    bias: Tensor | None,
     mask: Tensor | None,
     reset: Tensor | None,
     silu: bool,
     turned: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """`momentum::short_convolution_backward`."""
-    _check(x, weight, past, mask, reset, turned)
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`momentum::short_convolution_backward`; what is not there has an empty gradient."""
+    _check(x, weight, past, bias, mask, reset, turned)
     b, _, c = x.shape
     taps = weight.shape[1]
     check_like("dy", dy, tuple(x.shape), x.dtype)
     check_like("d_after", d_after, (b, taps - 1, c) if turned == c else (0,), x.dtype)
     x, dy, weight = contiguous_rows(x), contiguous_rows(dy), weight.contiguous()
-    d_after, *rest = (None if one is None else one.contiguous() for one in (d_after, past, mask, reset))
+    d_after, *rest = (None if one is None else one.contiguous() for one in (d_after, past, bias, mask, reset))
     problem = _problem(x, weight, tuple(rest), silu=silu, turned=turned)
     dx, d_weight = _new_lines(x, mask), torch.empty_like(weight)
-    d_past = x.new_empty((0,) if past is None else past.shape)
-    parts = weight.new_empty((b, taps, c))
+    d_past, d_bias = x.new_empty((0,) if past is None else past.shape), weight.new_empty((0 if bias is None else c,))
+    parts = weight.new_empty((b, taps + 1, c))
     problem.dy, problem.dx = _lines(dy), _lines(dx)
     problem.d_parts, problem.d_weight = parts.data_ptr(), d_weight.data_ptr()
     problem.d_past = None if past is None else d_past.data_ptr()
+    problem.d_bias = None if bias is None else d_bias.data_ptr()
     problem.d_after = d_after.data_ptr() if d_after is not None and d_after.numel() else None
     if x.numel():
         run("convolution_backward", problem, x.dtype)
     else:
         d_weight.zero_()
+        d_bias.zero_()
         d_past.zero_() if past is None or d_after is None else d_past.copy_(d_after)
-    return dx, d_weight, d_past
+    return dx, d_weight, d_past, d_bias
 
 
 def _forward(*inputs: Any) -> tuple[Tensor, Tensor]:
@@ -154,23 +166,40 @@ def _forward(*inputs: Any) -> tuple[Tensor, Tensor]:
 
 
 def _forward_fake(
-    x: Tensor, weight: Tensor, past: Tensor | None, mask: Tensor | None, reset: Tensor | None, silu: bool, turned: int
+    x: Tensor,
+    weight: Tensor,
+    past: Tensor | None,
+    bias: Tensor | None,
+    mask: Tensor | None,
+    reset: Tensor | None,
+    silu: bool,
+    turned: int,
 ) -> tuple[Tensor, Tensor]:
-    _check(x, weight, past, mask, reset, turned)
+    _check(x, weight, past, bias, mask, reset, turned)
     return x.new_empty(x.shape), _new_after(x, weight, turned)
 
 
 def _backward_fake(
-    dy: Tensor, d_after: Tensor | None, x: Tensor, weight: Tensor, past: Tensor | None, *rest: object
-) -> tuple[Tensor, Tensor, Tensor]:
-    d_past = x.new_empty((0,) if past is None else past.shape)
-    return x.new_empty(x.shape), weight.new_empty(weight.shape), d_past
+    dy: Tensor,
+    d_after: Tensor | None,
+    x: Tensor,
+    weight: Tensor,
+    past: Tensor | None,
+    bias: Tensor | None,
+    *rest: object,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    d_past, d_bias = (
+        x.new_empty((0,) if past is None else past.shape),
+        weight.new_empty(bias.shape if bias is not None else (0,)),
+    )
+    return x.new_empty(x.shape), weight.new_empty(weight.shape), d_past, d_bias
 
 
 def convolution(
     x: Tensor,
     weight: Tensor,
     past: Tensor | None,
+    bias: Tensor | None,
     mask: Tensor | None,
     reset: Tensor | None,
     *,
@@ -178,11 +207,11 @@ def convolution(
     turned: int,
 ) -> tuple[Tensor, Tensor]:
     """y and the tokens to go on from."""
-    inputs = (x, weight, past, mask, reset, silu, turned)
-    if not eager(x, weight, past, mask, reset):  # as in autograd.py: the dispatcher only where somebody traces
+    inputs = (x, weight, past, bias, mask, reset, silu, turned)
+    if not eager(x, weight, past, bias, mask, reset):  # as in autograd.py: the dispatcher only where somebody traces
         found: tuple[Tensor, Tensor] = torch.ops.momentum.short_convolution(*inputs)
         return found
-    if torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, weight, past)):
+    if torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, weight, past, bias)):
         return _Convolution.apply(*inputs)
     return forward(*inputs)
 
@@ -195,26 +224,27 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 
 
 def _backward(ctx: Any, dy: Tensor | None, d_after: Tensor | None) -> tuple[Tensor | None, ...]:
-    x, weight, past, mask, reset = ctx.saved_tensors
+    x, weight, past, bias, mask, reset = ctx.saved_tensors
     nothing = (None,) * 4
     if dy is None and d_after is None:
         return (None,) * TENSORS + nothing
     if not natively_differentiable():
         silu, turned = ctx.options
 
-        def in_pytorch(x: Tensor, weight: Tensor, past: Tensor | None) -> tuple[Tensor, Tensor]:
+        def in_pytorch(x: Tensor, weight: Tensor, past: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor]:
             if turned < x.shape[2]:
-                y = two_way_convolution(x, weight, turned=turned, mask=mask, reset=reset, silu=silu)
+                y = two_way_convolution(x, weight, bias, turned=turned, mask=mask, reset=reset, silu=silu)
                 return y, x.new_empty((0,))
-            return short_convolution(x, weight, past, mask=mask, reset=reset, silu=silu)
+            return short_convolution(x, weight, past, bias=bias, mask=mask, reset=reset, silu=silu)
 
         needed = ctx.needs_input_grad[:TENSORS]
-        return *gradients(in_pytorch, (x, weight, past), needed, (dy, d_after)), *nothing
+        return *gradients(in_pytorch, (x, weight, past, bias), needed, (dy, d_after)), *nothing
     if dy is None:
         dy = torch.zeros_like(x)
-    call: Any = backward if eager(dy, d_after, x, weight, past) else torch.ops.momentum.short_convolution_backward
-    dx, d_weight, d_past = call(dy, d_after, x, weight, past, mask, reset, *ctx.options)
-    return dx, d_weight, None if past is None else d_past, *nothing
+    native = eager(dy, d_after, x, weight, past, bias)
+    call: Any = backward if native else torch.ops.momentum.short_convolution_backward
+    dx, d_weight, d_past, d_bias = call(dy, d_after, x, weight, past, bias, mask, reset, *ctx.options)
+    return dx, d_weight, None if past is None else d_past, None if bias is None else d_bias, *nothing
 
 
 class _Convolution(torch.autograd.Function):

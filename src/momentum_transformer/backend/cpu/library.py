@@ -156,9 +156,9 @@ class LineConvolution(ctypes.Structure):
     _fields_ = (
         *_integers("b n c taps silu threads dtype turned"),
         *_views("x y"),
-        *_pointers("weight mask reset past after"),
+        *_pointers("weight bias mask reset past after"),
         *_views("dy dx"),
-        *_pointers("d_after d_past d_parts d_weight"),
+        *_pointers("d_after d_past d_parts d_weight d_bias"),
     )
 
 

@@ -1,4 +1,4 @@
-// A short causal convolution with SiLU behind it, and its backward pass.
+// A short causal convolution with a bias and SiLU behind it, and its backward pass.
 //
 // A task is a group of channels of one sequence, from its first token to its last. Tokens that exist are taken in runs
 // within one document; for each vector of channels the last few tokens stay in registers during a run, and in `window`
@@ -14,7 +14,8 @@ template <class T> struct ShortConvolution {
     static constexpr int64_t RUN = 16, MOST_TAPS = 8;
     const LineConvolution& p;
     int64_t lanes;                               // of a group, padded
-    T *weight, *window, *pending, *d_weight;     // (taps, lanes) each, the latest token first
+    T *weight, *d_weight;                        // (taps + 1, lanes) each, the latest token first, the bias last
+    T *window, *pending;                         // (taps, lanes) each, the latest token first
     T *packed_x, *packed_dy, *packed_out;        // (RUN, lanes) each
     int64_t sequence = 0, first = 0, count = 0;  // the task: its channels first … first + count - 1
     bool turned = false;
@@ -32,9 +33,9 @@ template <class T> struct ShortConvolution {
     }
 
     ShortConvolution(const LineConvolution& p, Arena& arena)
-        : p(p), lanes(round_up(min(group(p), p.c), width<T>)), weight(arena.take<T>(p.taps * lanes)),
-          window(arena.take<T>(p.taps * lanes)), pending(arena.take<T>(p.taps * lanes)),
-          d_weight(arena.take<T>(p.taps * lanes)), packed_x(arena.take<T>(RUN * lanes)),
+        : p(p), lanes(round_up(min(group(p), p.c), width<T>)), weight(arena.take<T>((p.taps + 1) * lanes)),
+          d_weight(arena.take<T>((p.taps + 1) * lanes)), window(arena.take<T>(p.taps * lanes)),
+          pending(arena.take<T>(p.taps * lanes)), packed_x(arena.take<T>(RUN * lanes)),
           packed_dy(arena.take<T>(RUN * lanes)), packed_out(arena.take<T>(RUN * lanes)) {}
 
     void locate(int64_t task) {
@@ -45,9 +46,10 @@ template <class T> struct ShortConvolution {
         first = turned ? p.turned + (i - ahead) * size : i * size;
         count = min(size, (turned ? p.c : p.turned) - first);
         const T* from = static_cast<const T*>(p.weight) + first * p.taps;
-        memset(weight, 0, p.taps * lanes * sizeof(T));
+        memset(weight, 0, (p.taps + 1) * lanes * sizeof(T));
         for (int64_t r = 0; r < p.taps; r++)
             for (int64_t x = 0; x < count; x++) weight[r * lanes + x] = from[x * p.taps + p.taps - 1 - r];
+        if (p.bias) memcpy(weight + p.taps * lanes, static_cast<const T*>(p.bias) + first, count * sizeof(T));
         run = 0;
     }
     template <class S> S* line(const TensorView& view, int64_t token) const {
@@ -116,12 +118,12 @@ template <class T> struct ShortConvolution {
 
     template <int TAPS> void forward_kernel() {
         for (int64_t x = 0; x < count; x += width<T>) {
-            Vec<T> w[TAPS], before[TAPS];
+            Vec<T> w[TAPS], before[TAPS], bias = load(weight + TAPS * lanes + x);
             for (int r = 0; r < TAPS; r++) w[r] = load(weight + r * lanes + x);
             for (int r = 1; r < TAPS; r++) before[r] = load(window + (r - 1) * lanes + x);
             for (int64_t i = 0; i < run; i++) {
                 before[0] = load(x_rows[i] + x);
-                Vec<T> z = w[0] * before[0];
+                Vec<T> z = bias + w[0] * before[0];
                 for (int r = 1; r < TAPS; r++) z += w[r] * before[r];
                 store(out_rows[i] + x, p.silu ? z * logistic<T>(z) : z);
                 for (int r = TAPS - 1; r > 0; r--) before[r] = before[r - 1];
@@ -133,7 +135,7 @@ template <class T> struct ShortConvolution {
     // The gradient of a token is complete once TAPS - 1 tokens behind it have added theirs.
     template <int TAPS> void backward_kernel() {
         for (int64_t x = 0; x < count; x += width<T>) {
-            Vec<T> w[TAPS], before[TAPS], dx[TAPS], dw[TAPS];
+            Vec<T> w[TAPS], before[TAPS], dx[TAPS], dw[TAPS], d_bias{}, bias = load(weight + TAPS * lanes + x);
             for (int r = 0; r < TAPS; r++) w[r] = load(weight + r * lanes + x), dw[r] = Vec<T>{};
             for (int r = 1; r < TAPS; r++) {
                 before[r] = load(window + (r - 1) * lanes + x);
@@ -143,12 +145,13 @@ template <class T> struct ShortConvolution {
                 before[0] = load(x_rows[i] + x);
                 Vec<T> dz = load(dy_rows[i] + x);
                 if (p.silu) {
-                    Vec<T> z = w[0] * before[0];
+                    Vec<T> z = bias + w[0] * before[0];
                     for (int r = 1; r < TAPS; r++) z += w[r] * before[r];
                     Vec<T> s = logistic<T>(z);
                     dz *= s * (T(1) + z * (T(1) - s));
                 }
                 dx[0] = Vec<T>{};
+                d_bias += dz;
                 for (int r = 0; r < TAPS; r++) dw[r] += dz * before[r], dx[r] += dz * w[r];
                 store(out_rows[i] + x, dx[TAPS - 1]);
                 for (int r = TAPS - 1; r > 0; r--) before[r] = before[r - 1], dx[r] = dx[r - 1];
@@ -157,7 +160,11 @@ template <class T> struct ShortConvolution {
                 store(window + (r - 1) * lanes + x, before[r]);
                 store(pending + (r - 1) * lanes + x, dx[r]);
             }
-            for (int r = 0; r < TAPS; r++) store(d_weight + r * lanes + x, load(d_weight + r * lanes + x) + dw[r]);
+            auto add = [&](int r, Vec<T> more) {
+                store(d_weight + r * lanes + x, load(d_weight + r * lanes + x) + more);
+            };
+            for (int r = 0; r < TAPS; r++) add(r, dw[r]);
+            add(TAPS, d_bias);
         }
     }
     template <bool BACK, int TAPS = 2> void run_kernel() {
@@ -201,7 +208,7 @@ template <class T> struct ShortConvolution {
         for (int64_t i = 0; i < p.taps - 1; i++)
             gradients[i] = p.d_past ? reinterpret_cast<char*>(earlier<S>(p.d_past, p.taps - 1 - i)) : nullptr;
         memset(pending, 0, bytes);
-        memset(d_weight, 0, bytes);
+        memset(d_weight, 0, bytes + lanes * sizeof(T));
         walk([&] { backward_run<S>(); },
              [&] {
                  write_pending<S>();
@@ -213,18 +220,18 @@ template <class T> struct ShortConvolution {
             for (int64_t x = 0; x < (p.taps - 1) * lanes; x++) pending[x] += window[x];
         }
         write_pending<S>();
-        T* parts = static_cast<T*>(p.d_parts) + sequence * p.taps * p.c + first;
-        for (int64_t r = 0; r < p.taps; r++) memcpy(parts + r * p.c, d_weight + r * lanes, count * sizeof(T));
+        T* parts = static_cast<T*>(p.d_parts) + sequence * (p.taps + 1) * p.c + first;
+        for (int64_t r = 0; r <= p.taps; r++) memcpy(parts + r * p.c, d_weight + r * lanes, count * sizeof(T));
     }
 
     static void sum_parts(const LineConvolution& p) {  // in the order of the batch
         const T* parts = static_cast<const T*>(p.d_parts);
-        T* sums = static_cast<T*>(p.d_weight);
-        for (int64_t r = 0; r < p.taps; r++)
+        T *d_weight = static_cast<T*>(p.d_weight), *d_bias = static_cast<T*>(p.d_bias);
+        for (int64_t r = 0; r < p.taps + (d_bias != nullptr); r++)
             for (int64_t x = 0; x < p.c; x++) {
                 T sum = 0;
-                for (int64_t i = 0; i < p.b; i++) sum += parts[(i * p.taps + r) * p.c + x];
-                sums[x * p.taps + p.taps - 1 - r] = sum;
+                for (int64_t i = 0; i < p.b; i++) sum += parts[(i * (p.taps + 1) + r) * p.c + x];
+                (r < p.taps ? d_weight[x * p.taps + p.taps - 1 - r] : d_bias[x]) = sum;
             }
     }
 

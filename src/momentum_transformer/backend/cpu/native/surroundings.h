@@ -10,6 +10,7 @@ struct LineConvolution {  // a short causal convolution, each channel by itself
     int64_t turned;                // channels from here on go from the last token to the first
     TensorView x, y;               // lines
     const void* weight;            // (c, taps), the token itself last
+    const void* bias;              // (c,), or null
     const uint8_t *mask, *reset;   // (b, n) 1 for tokens that exist, 1 where a document begins; or null
     const void* past;              // (b, taps - 1, c) the tokens before, the latest last; or null
     void* after;                   // the same behind the last token, or null
@@ -18,8 +19,9 @@ struct LineConvolution {  // a short causal convolution, each channel by itself
     TensorView dy, dx;    // lines
     const void* d_after;  // or null
     void* d_past;         // or null
-    void* d_parts;        // (b, taps, c) gradients of the weight in each sequence, the token itself first
+    void* d_parts;        // (b, taps + 1, c) gradients of the weight, the token itself first, and bias in each sequence
     void* d_weight;       // (c, taps) their sum
+    void* d_bias;         // (c,), or null
 };
 
 struct RowNorm {  // rows x / √(Σx² + eps), or of the mean of x², times weight and sigmoid(gate)
