@@ -209,7 +209,11 @@ def _apart(scale: str, found: dict[Key, dict[int, Run]]) -> Section | None:
             cells = (f"{entry.parameters:,}", spread(values, DIGITS[task.metric]), f"{worse[part]:+.4f}")
             rows.append((task.label, part, *cells, task.unit, str(len(entry.runs))))
         most = max(worse, key=lambda part: worse[part])
-        findings.append(f"{task.label}: the error grows most without {most}, by {worse[most]:.4f}.")
+        if most == "nothing":
+            parts = ", ".join(part for part in worse if part != most)
+            findings.append(f"{task.label}: without {parts} the error does not grow.")
+        else:
+            findings.append(f"{task.label}: the error grows most without {most}, by {worse[most]:.4f}.")
     columns = ("task", "without", "parameters", "score", "error grows by", "score is", "seeds")
     intro = (
         f"Scale {scale}. momentum-delta has every part; one is taken away at a time, and feed-forward networks take "
