@@ -4,8 +4,8 @@ from ..ops import convolution as in_pytorch
 from ..ops.row_norm import row_norm
 from ..ops.shapes import Tensor
 from ..ops.tracing import transformed
-from .cpu.causal_operator import DTYPES
-from .cpu.convolution_operator import MOST_TAPS, convolution, wide
+from .cpu.causal_operator import DTYPES, wide_dtype
+from .cpu.convolution_operator import MOST_TAPS, convolution
 from .cpu.native_backend import status
 from .cpu.row_norm_operator import normalized
 
@@ -74,20 +74,20 @@ def _native_convolution(
     silu: bool,
     turned: int,
 ) -> tuple[Tensor, Tensor]:
-    bias = None if bias is None else bias.to(wide(x))
-    return convolution(x, weight.to(wide(x)), past, bias, mask, reset, silu=silu, turned=turned)
+    bias = None if bias is None else bias.to(wide_dtype(x))
+    return convolution(x, weight.to(wide_dtype(x)), past, bias, mask, reset, silu=silu, turned=turned)
 
 
 def norm_and_gate(x: Tensor, weight: Tensor, gate: Tensor | None, *, eps: float) -> Tensor:
     """RMSNorm(x) · sigmoid(gate), rows (b, h, n, d) of x and gate."""
     if refusal(x, weight, gate) is not None:
         return row_norm(x, weight, gate, mean=True, eps=eps)
-    return normalized(x, weight.to(wide(x)), None if gate is None else gate.to(x.dtype), mean=True, eps=eps)
+    return normalized(x, weight.to(wide_dtype(x)), None if gate is None else gate.to(x.dtype), mean=True, eps=eps)
 
 
 def unit_rows(x: Tensor, *, scale: float = 1.0, eps: float) -> Tensor:
     """Rows (b, h, n, d) of length `scale`, almost: eps keeps a row of zeros what it is."""
-    weight = None if scale == 1 else x.new_full((x.shape[3],), scale, dtype=wide(x))
+    weight = None if scale == 1 else x.new_full((x.shape[3],), scale, dtype=wide_dtype(x))
     if refusal(x) is not None:
         return row_norm(x, weight, mean=False, eps=eps)
     return normalized(x, weight, None, mean=False, eps=eps)

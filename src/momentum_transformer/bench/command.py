@@ -106,7 +106,13 @@ def _bench_transformers(console: Console, out: Path | None, *, quick: bool) -> N
         raise BenchError(f"{out} is a folder; name a file")
     if not quick:
         console.print("This takes a quarter of an hour on a quiet machine; each line is a cell.\n")
-    record = run_transformers(QUICK_PLAN if quick else FULL_PLAN, lambda row: console.print(rows.line(row)))
+
+    def show_and_save(record: dict[str, Any]) -> None:
+        console.print(rows.line(record["rows"][-1]))
+        if out:
+            write(record, out)  # a run that is cut off keeps what it has measured
+
+    record = run_transformers(QUICK_PLAN if quick else FULL_PLAN, show_and_save)
     for table in (rows.times_table(record, "layer"), rows.times_table(record, "model"), rows.bars_table(record)):
         console.print(tables.terminal(table))
     if out:

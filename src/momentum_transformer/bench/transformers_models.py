@@ -102,7 +102,7 @@ QUICK_PLAN = Plan((16, 32), ("float32",), width=64, layers=4, vocabulary=50, dec
 
 
 def run_transformers(plan: Plan, watch: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """The record; `watch` gets each row when it is complete."""
+    """The record; `watch` gets it after each row, which is its last one."""
     try:
         from transformers import __version__, logging
     except ImportError:
@@ -112,18 +112,19 @@ def run_transformers(plan: Plan, watch: Callable[[dict[str, Any]], None]) -> dic
     record |= {"layers": plan.layers, "vocabulary": plan.vocabulary, "decoded": plan.decoded}
     record["subjects"] = {one.kind: one.described for one in SUBJECTS}
     rows: list[dict[str, Any]] = []
-    record["rows"] = rows
+    record |= {"rows": rows, "memory": []}
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         for row in _rows(plan):
             rows.append(row)
-            watch(row)
+            watch(record)
     finally:
         torch.set_num_threads(before)
     from .transformers_memory import measure  # a program of its own, which reads this file
 
-    record["memory"] = [measure(one.kind, plan.memory) for one in SUBJECTS] if plan.memory else []
+    if plan.memory:
+        record["memory"] = [measure(one.kind, plan.memory) for one in SUBJECTS]
     return record
 
 

@@ -35,6 +35,7 @@ _library.define(
 
 
 def wide_dtype(q: Tensor) -> torch.dtype:
+    """What is computed with."""
     return torch.float64 if q.dtype == torch.float64 else torch.float32
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...ops.convolution import short_convolution, two_way_convolution
 from ...ops.tracing import eager
-from .causal_operator import DTYPES, check_no_tangent, run
+from .causal_operator import DTYPES, check_no_tangent, run, wide_dtype
 from .higher_derivatives import gradients, natively_differentiable
 from .library import LineConvolution, TensorView, contiguous_rows, pointer
 
@@ -25,11 +25,6 @@ _library.define(
     f"short_convolution_backward(Tensor dy, Tensor? d_after, {_ARGUMENTS}) -> "
     "(Tensor dx, Tensor d_weight, Tensor d_past, Tensor d_bias)"
 )
-
-
-def wide(x: Tensor) -> torch.dtype:
-    """What is computed with."""
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 def _check(
@@ -47,10 +42,10 @@ def _check(
     b, n, c = x.shape
     if weight.ndim != 2 or weight.shape[0] != c or not 2 <= weight.shape[1] <= MOST_TAPS:
         raise ValueError(f"weight must be ({c}, 2 to {MOST_TAPS}), not {tuple(weight.shape)}")
-    if weight.dtype != wide(x):
-        raise ValueError(f"weight must be {wide(x)}, not {weight.dtype}")
+    if weight.dtype != wide_dtype(x):
+        raise ValueError(f"weight must be {wide_dtype(x)}, not {weight.dtype}")
     check_like("past", past, (b, weight.shape[1] - 1, c), x.dtype)
-    check_like("bias", bias, (c,), wide(x))
+    check_like("bias", bias, (c,), wide_dtype(x))
     check_like("mask", mask, (b, n), torch.bool)
     check_like("reset", reset, (b, n), torch.bool)
     if not 0 <= turned <= c:

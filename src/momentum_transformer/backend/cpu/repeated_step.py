@@ -19,7 +19,8 @@ from .library import Missing, Native, Step, native, pointer
 from .step_operator import ELEMENTS_PER_THREAD, FEATURES, step_problem
 
 MOST = 256  # kinds of calls that are kept; beyond, all are dropped
-PACK = struct.Struct("10q2d38q").pack  # a Step, field by field
+LAYOUT = struct.Struct("10q2d38q")  # a Step, field by field
+PACK = LAYOUT.pack
 _PREPARED: dict[Any, "PreparedStep | None"] = {}
 OUT_OF_RANGE = 2  # what the kernel returns for a coefficient that is not allowed
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from ...ops.feature_maps import L2_EPS, FeatureMap, l2_normalized
 from ...ops.row_norm import row_norm
 from ...ops.tracing import eager
-from .causal_operator import DTYPES, check_no_tangent, run
-from .convolution_operator import check_like, wide
+from .causal_operator import DTYPES, check_no_tangent, run, wide_dtype
+from .convolution_operator import check_like
 from .higher_derivatives import gradients, natively_differentiable
 from .library import RowNorm, TensorView, contiguous_rows, empty_rows, pointer
 
@@ -30,7 +30,7 @@ def _check(x: Tensor, weight: Tensor | None, gate: Tensor | None) -> None:
     """The kernels get bare pointers, so everything they rely on is checked here."""
     if x.ndim != 4 or x.dtype not in DTYPES:
         raise ValueError(f"x must be (b, h, n, d) in one of {DTYPES}, not {x.dtype} {tuple(x.shape)}")
-    check_like("weight", weight, (x.shape[3],), wide(x))
+    check_like("weight", weight, (x.shape[3],), wide_dtype(x))
     check_like("gate", gate, tuple(x.shape), x.dtype)
 
 

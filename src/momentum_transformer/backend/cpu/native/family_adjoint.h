@@ -14,8 +14,8 @@
 
 namespace {
 
-template <class T> struct AdjointToken {  // token t; index + 1: token t + 1, whose second half is done here
-    const T *q, *k, *p;                   // features; p of t + 1
+template <class T> struct AdjointToken {  // the first half of token t, and the second half of token t + 1
+    const T *q, *k, *p;                   // features, p those of token t + 1
     T *dq, *dk, *dp, *dp_m;               // sums: s g, E u, s ȯ, m ȯ
     T* d_alpha;                           // sums of D · s, one for each feature
     const T* u;                           // one for each row of the tile

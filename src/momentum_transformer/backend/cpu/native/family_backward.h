@@ -8,7 +8,7 @@
 namespace {
 
 // How D and E are scaled when token t, -1 … count - 1, goes through a tile, and what happens to them before.
-template <class T> struct AdjointScale {
+struct AdjointScale {
     double d_before = 1, e_before = 1, d = 1, e = 1;  // before and after they have faded by α and β of token t + 1
     bool multiply_in = false;                         // the scales so far
     bool clear = false;                               // a document begins at token t + 1
@@ -27,7 +27,7 @@ template <class T> struct FamilyBackward {
     T *starts, *slots;            // transposed states: before each block of the segment; after each token of a tile
     T *z_starts, *matrix;         // z before each block; a plane that is not transposed yet
     T* multiplier;
-    AdjointScale<T> scales[BLOCK + 1];
+    AdjointScale scales[BLOCK + 1];
     AdjointToken<T> token;
     uint8_t* reset;
     double totals[COEFFICIENTS];  // gradients of coefficients that are the same at all tokens
@@ -59,7 +59,7 @@ template <class T> struct FamilyBackward {
         constexpr double LEAST = ScaledPlane<T>::LEAST;
         double d = 1, e = 1;
         for (int64_t t = count - 1; t >= -1; t--) {
-            AdjointScale<T>& x = scales[t + 1] = AdjointScale<T>();
+            AdjointScale& x = scales[t + 1] = AdjointScale();
             bool last = t == count - 1;
             double alpha = last || block.c.channels ? 1 : block.c.alpha[t + 1];
             double beta = last || size.planes == 1 ? 1 : block.c.beta[t + 1];
@@ -72,7 +72,7 @@ template <class T> struct FamilyBackward {
             x.d = d, x.e = e;
         }
     }
-    void change_scale(const AdjointScale<T>& x, ScaledPlane<T>& D, ScaledPlane<T>& E) {
+    void change_scale(const AdjointScale& x, ScaledPlane<T>& D, ScaledPlane<T>& E) {
         for (ScaledPlane<T>* plane : {&D, &E}) {
             if (!plane->plane) continue;
             if (x.clear) plane->clear();
@@ -81,7 +81,7 @@ template <class T> struct FamilyBackward {
         if (base && x.clear) FamilyRows<T>::clear(base + (D.plane - adjoint), D.size);
     }
     // What token t of the block brings to a tile, and the second half of token t + 1.
-    void set_token(int64_t t, int64_t count, int64_t first, int64_t rows, const AdjointScale<T>& x) {
+    void set_token(int64_t t, int64_t count, int64_t first, int64_t rows, const AdjointScale& x) {
         int64_t dp = size.dp;
         token.q = block.Q + t * dp, token.k = block.K + t * dp, token.p = block.P + (t + 1) * dp;
         token.dq = block.dQ + t * dp, token.dk = block.dK + t * dp;
@@ -107,7 +107,7 @@ template <class T> struct FamilyBackward {
             for (int64_t at = 0; at < dp; at += width<T>) store(multiplier + at, splat(T(block.c.alpha[t + 1])));
     }
     // What follows from u̇ = Eᵀk of a tile: gradients of v, η and δ, of γ without momentum, and of the prediction.
-    void finish_token(int64_t t, int64_t first, int64_t rows, const AdjointScale<T>& x) {
+    void finish_token(int64_t t, int64_t first, int64_t rows, const AdjointScale& x) {
         constexpr int W = width<T>;
         bool momentum = size.planes == 2;
         const T read = T(momentum ? x.e : x.d), gamma = momentum ? T(1) : block.c.at[GAMMA][t];
@@ -139,7 +139,7 @@ template <class T> struct FamilyBackward {
         states(s, m, slot(0, 0), slot(0, 1), first, rows);
         ScaledPlane<T> scaled_d{D, rows * dp}, scaled_e{E, rows * dp};
         for (int64_t t = count - 1; t >= -1; t--) {
-            const AdjointScale<T>& x = scales[t + 1];
+            const AdjointScale& x = scales[t + 1];
             change_scale(x, scaled_d, scaled_e);
             scaled_d.factor = x.d, scaled_e.factor = x.e;
             set_token(t, count, first, rows, x);
@@ -169,7 +169,7 @@ template <class T> struct FamilyBackward {
     void scale_sums(const Recompute<T>& states) {
         int64_t dp = size.dp;
         for (int64_t t = -1; t < states.count; t++) {
-            const AdjointScale<T>& x = scales[t + 1];
+            const AdjointScale& x = scales[t + 1];
             const double s = t < 0 ? 1 : states.s_scale[t], m = t < 0 ? 1 : states.m_scale[t];
             if (t >= 0) {
                 scale_row(block.dQ + t * dp, T(x.d * s));
