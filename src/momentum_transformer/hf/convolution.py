@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor
 
+from ..backend.cpu.cached_step_operator import convolution_step, serves
+from ..backend.cpu.convolution_operator import MOST_TAPS
 from ..backend.surroundings import short_convolution
 from ..ops.shapes import Float
 from .packing import document_starts
@@ -42,11 +44,16 @@ def causal_conv1d_update(
 ) -> Float[Tensor, "b c 1"]:
     """The same for one token; `conv_state`, the last r tokens, takes it in, in place."""
     (_, taps), r = weight.shape, conv_state.shape[2]
+    if 2 <= taps <= min(MOST_TAPS, r + 1) and serves(conv_state, hidden_states, weight, bias):
+        silu = activation in SILU
+        y = convolution_step(hidden_states[..., 0], conv_state, weight, bias, silu=silu)
+        return (y if silu else _activated(y, activation))[..., None].to(hidden_states.dtype)
     before = conv_state if r < taps else conv_state[..., 1:]
     line = torch.cat([before, hidden_states.to(conv_state.dtype)], -1)
     conv_state.copy_(line[..., -r:])
-    w, line = weight.float(), line[..., -taps:].float()
-    y = line[..., 0] * w[:, 0] if bias is None else torch.addcmul(bias.float(), line[..., 0], w[:, 0])
+    wide = torch.promote_types(line.dtype, torch.float32)
+    w, line = weight.to(wide), line[..., -taps:].to(wide)
+    y = line[..., 0] * w[:, 0] if bias is None else torch.addcmul(bias.to(wide), line[..., 0], w[:, 0])
     for i in range(1, taps):  # a sum over an axis as short as this would be slower
         y = torch.addcmul(y, line[..., i], w[:, i])
     return _activated(y, activation)[..., None].to(hidden_states.dtype)

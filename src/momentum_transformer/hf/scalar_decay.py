@@ -5,6 +5,7 @@ import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor
 
 from ..attention import recurrent_attention
+from ..backend.cpu.cached_step_operator import serves, state_step
 from ..ops.shapes import Float
 from ..ops.state import RecurrentState
 from .packing import document_starts
@@ -68,8 +69,33 @@ def selective_state_update(
 
     dt, A, D and dt_bias are the same for all channels of a head, though they come spread.
     """
-    x, k, q = (a.to(state.dtype) for a in (hidden_states, B, C))
-    dt = _step(dt[..., :1].to(state.dtype), None if dt_bias is None else dt_bias[:, :1], softplus=dt_softplus)
+    if serves(state, hidden_states, dt, A, B, C, D, dt_bias):
+        of_heads = None if dt_bias is None else dt_bias[:, 0]
+        skip = None if D is None else D[:, 0]
+        y = state_step(
+            *(state, hidden_states, B, C, dt[..., 0], A[:, 0, 0]), dt_bias=of_heads, skip=skip, softplus=dt_softplus
+        )
+    else:
+        y = _state_step(state, hidden_states, dt, A, B, C, D, dt_bias, softplus=dt_softplus)
+    y = y if z is None else y * F.silu(z.to(y.dtype))
+    return y.to(hidden_states.dtype)
+
+
+def _state_step(
+    state: Tensor,
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,  # noqa: N803
+    B: Tensor,  # noqa: N803
+    C: Tensor,  # noqa: N803
+    D: Tensor | None,  # noqa: N803
+    dt_bias: Tensor | None,
+    *,
+    softplus: bool,
+) -> Tensor:
+    """The same in PyTorch."""
+    x, k, q = (a.to(state.dtype) for a in (x, B, C))
+    dt = _step(dt[..., :1].to(state.dtype), None if dt_bias is None else dt_bias[:, :1], softplus=softplus)
     b, h, p, s = state.shape
     by_group = (b * B.shape[1], h // B.shape[1] * p)
     kept = state.contiguous()
@@ -79,9 +105,7 @@ def selective_state_update(
     if kept is not state:
         state.copy_(kept)
     y = torch.bmm(rows, q.reshape(-1, s, 1)).view(b, h, p)
-    y = y if D is None else torch.addcmul(y, x, D.to(x.dtype))
-    y = y if z is None else y * F.silu(z.to(y.dtype))
-    return y.to(hidden_states.dtype)
+    return y if D is None else torch.addcmul(y, x, D.to(x.dtype))
 
 
 def no_fused_path(*_tensors: object, **_others: object) -> None:

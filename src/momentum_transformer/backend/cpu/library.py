@@ -175,10 +175,25 @@ class RowNorm(ctypes.Structure):
     )
 
 
+class ConvolutionStep(ctypes.Structure):
+    """native/surroundings.h, field by field."""
+
+    _fields_ = (*_integers("b c taps kept silu threads dtype"), *_pointers("x weight bias cache y"))
+
+
+class StateStep(ctypes.Structure):
+    """native/surroundings.h, field by field."""
+
+    _fields_ = (
+        *_integers("b h g e s softplus threads dtype"),
+        *_pointers("x k q dt dt_bias rate skip state y"),
+    )
+
+
 # as dispatch.cpp lists their sizes
 STRUCTURES = (
     *(Problem, FamilyProblem, Step, ResidualNorm, Linear, Gates, Convolution, NormAndGate),
-    *(CachedAttention, Task, Program, LineConvolution, RowNorm),
+    *(CachedAttention, Task, Program, LineConvolution, RowNorm, ConvolutionStep, StateStep),
 )
 # the kinds of Task, as native/program.h numbers them
 TASKS = (Linear, Step, CachedAttention, ResidualNorm, Convolution, Gates, NormAndGate)
@@ -199,6 +214,8 @@ class Functions(NamedTuple):
     convolution_backward: Any
     row_norm: Any
     row_norm_backward: Any
+    convolution_step: Any
+    state_step: Any
 
 
 class Native(NamedTuple):

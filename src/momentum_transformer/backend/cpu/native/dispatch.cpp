@@ -27,6 +27,7 @@ extern "C" int64_t momentum_sizes(int which) {
     const int64_t sizes[] = {
         sizeof(Problem), sizeof(FamilyProblem), sizeof(Step), sizeof(ResidualNorm), sizeof(Linear),
         sizeof(Gates), sizeof(Convolution), sizeof(NormAndGate), sizeof(CachedAttention), sizeof(Task),
-        sizeof(Program), sizeof(LineConvolution), sizeof(RowNorm), int64_t(DIGEST)};
+        sizeof(Program), sizeof(LineConvolution), sizeof(RowNorm), sizeof(ConvolutionStep), sizeof(StateStep),
+        int64_t(DIGEST)};
     return sizes[which];
 }

@@ -9,6 +9,7 @@
 #include "step.h"
 #include "team.h"
 #include "bidirectional_backward.h"
+#include "cached_step.h"
 #include "convolution.h"
 #include "row_norm.h"
 
@@ -156,6 +157,16 @@ template <class T> bool row_norm(const RowNorm& p, bool back) {
     return parallel_for<K>(p, K::tasks(p), [=](K& k, int64_t i) { k.run(i, back); });
 }
 
+template <class T> bool convolution_step(const ConvolutionStep& p) {
+    using K = ConvolutionSteps<T>;
+    return parallel_for<K>(p, p.b, [](K& k, int64_t i) { k.run(i); });
+}
+
+template <class T> bool state_step(const StateStep& p) {
+    using K = StateSteps<T>;
+    return parallel_for<K>(p, p.b * p.h, [](K& k, int64_t i) { k.run(i); });
+}
+
 template <class T> bool decode(const Program& p) {
     Team<T> team(p);
     std::unique_ptr<Progress[]> progress(new (std::nothrow) Progress[p.count]);
@@ -187,6 +198,8 @@ extern "C" int ENTRY(convolution)(const LineConvolution* p) { return !convolutio
 extern "C" int ENTRY(convolution_backward)(const LineConvolution* p) { return !convolution<REAL>(*p, true); }
 extern "C" int ENTRY(row_norm)(const RowNorm* p) { return !row_norm<REAL>(*p, false); }
 extern "C" int ENTRY(row_norm_backward)(const RowNorm* p) { return !row_norm<REAL>(*p, true); }
+extern "C" int ENTRY(convolution_step)(const ConvolutionStep* p) { return !convolution_step<REAL>(*p); }
+extern "C" int ENTRY(state_step)(const StateStep* p) { return !state_step<REAL>(*p); }
 extern "C" int ENTRY(decode)(const Program* p) { return !decode<REAL>(*p); }
 extern "C" int ENTRY(step)(const Step* p) {  // 2: a coefficient is out of range
     if (p->check && !coefficients_in_range<REAL>(*p)) return 2;

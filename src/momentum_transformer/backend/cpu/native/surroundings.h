@@ -35,3 +35,22 @@ struct RowNorm {  // rows x / √(Σx² + eps), or of the mean of x², times wei
     void* d_weight;  // (b, parts of n, d) of each part by itself, or null
 };
 constexpr int64_t NORM_TOKENS = 64;  // in a part of n; as in row_norm_operator.py
+
+struct ConvolutionStep {  // one token of a short convolution, contiguous, of a cache in the layout of Transformers
+    int64_t b, c, taps, kept, silu, threads, dtype;
+    const void* x;       // (b, c)
+    const void* weight;  // (c, taps), the token itself last
+    const void* bias;    // (c,), or null
+    void* cache;         // (b, c, kept) the last tokens, the latest last; kept >= taps - 1
+    void* y;             // (b, c)
+};
+
+struct StateStep {  // one token of Mamba-2's recurrence, contiguous; the heads of a group share keys and queries
+    int64_t b, h, g, e, s, softplus, threads, dtype;
+    const void* x;                            // (b, h, e)
+    const void *k, *q;                        // (b, g, s)
+    const void* dt;                           // (b, h), like the next three float32, or float64 where x is
+    const void *dt_bias, *rate, *skip;        // (h,) each; the first and the last may be null
+    void* state;                              // (b, h, e, s)
+    void* y;                                  // (b, h, e)
+};
