@@ -118,6 +118,12 @@ def find_runs(root: Path) -> Iterator[RunDirectory]:
         yield RunDirectory(config.parent)
 
 
+def _command() -> str:
+    """The command line; `python -m momentum_transformer` is `momentum`."""
+    program = Path(sys.argv[0])
+    return " ".join(["momentum" if program.name == "__main__.py" else program.name, *sys.argv[1:]])
+
+
 def provenance() -> dict[str, Any]:
     """Where a run's numbers come from."""
     import torch
@@ -125,7 +131,7 @@ def provenance() -> dict[str, Any]:
     return {
         "commit": _git("rev-parse", "HEAD"),
         "dirty": None if (status := _git("status", "--porcelain")) is None else bool(status),
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": _command(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {name: _version(name) for name in ("momentum-transformer", "torch", "numpy", "safetensors")},
         "python": platform.python_version(),
