@@ -20,12 +20,14 @@ pytestmark = [
 ]
 
 
-def test_a_compiled_model_learns_the_same() -> None:
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("mixers", ["momentum", "gated delta"])
+def test_a_compiled_model_learns_the_same(mixers: str, backend: str) -> None:
     torch.manual_seed(0)
-    model = MomentumForCausalLM(config("momentum")).train()
+    model = MomentumForCausalLM(config(mixers)).train()
     ids = tokens(2, 6)
     expected = gradients(model, ids)
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
     for name, gradient in gradients(compiled, ids).items():
         torch.testing.assert_close(gradient, expected[name.removeprefix("_orig_mod.")], rtol=1e-3, atol=1e-5)
 

@@ -84,6 +84,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a feature map that is not": ({"mixers": {"name": "linear", "feature_map": "relu"}}, "feature_map must be one of"),
     "a feature map of one's own": ({"mixers": [MomentumAttention(feature_map=torch.relu)] * 2}, "has no description"),
     "heads that do not fit": ({"num_attention_heads": 3}, "multiple of num_attention_heads"),
+    "a slip of a name": ({"mixer": "delta"}, "did you mean 'mixers'"),
     "tied halves": ({"positions": "sinusoidal", "tie_word_embeddings": True}, "cannot be tied"),
 }
 

@@ -1,5 +1,6 @@
 """What a model of ours is, as Transformers keeps it in config.json."""
 
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -55,6 +56,9 @@ class MomentumConfig(PreTrainedConfig):
     eos_token_id: int | list[int] | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
+        for unknown in kwargs:  # Transformers keeps any name; one that is almost ours is a slip
+            if meant := get_close_matches(unknown, type(self).__annotations__, 1, cutoff=0.9):
+                raise ValueError(f"MomentumConfig has no {unknown!r}: did you mean {meant[0]!r}?")
         each = self.mixers if isinstance(self.mixers, list | tuple) else [self.mixers] * self.num_hidden_layers
         if len(each) != self.num_hidden_layers:
             raise ValueError(
