@@ -5,38 +5,40 @@
 
 namespace {
 
+constexpr int64_t CHUNK = 16;  // tokens that the backward pass packs at a time; documents begin at the first only
+
 template <class T> struct FamilyRows {
     const FamilyProblem& p;
     FamilySizes<T> size;
     int64_t ep, begin = 0;
-    // Features. Rows -1 of Q and K and the row after the last token of P are zero.
+    bool begins = false;   // whether a document begins here
+    // Features. Rows -1 of Q and K and those after the last token are zero.
     T *Q, *K, *P, *A;
     T *V, *predicted, *U;  // v - δ · prediction, the prediction, η times the former
-    T *G, *d_denominator;  // gradients of numerators and denominators
-    T *dV, *O;             // gradients of v and of predictions; the row of O after the last token is zero
-    T *dQ, *dK;            // row -1 is there, and means nothing
-    T *dP, *dPM, *dA;      // the row after the last token is there, and means nothing
+    T *G, *O;              // gradients of numerators and, CHUNK rows behind, of predictions; as above
+    T *d_denominator, *dV;
+    T *dQ, *dK, *dP, *dA;  // rows -1 of the first two and CHUNK of the others are there, and mean nothing
     T* parts;              // gradients of coefficients: a vector for each of them and each token, whose sum it is
     BlockCoefficients<T> c;
 
     FamilyRows(const FamilyProblem& p, Arena& arena)
         : p(p), size(p), ep(Sizes<T>(p).ep), Q(features(arena) + size.dp), K(features(arena) + size.dp),
           P(p.erase.data ? features(arena) : K), A(p.channels ? features(arena) : nullptr), V(values(arena)),
-          predicted(values(arena)), U(values(arena) + ep), G(values(arena) + ep), d_denominator(arena.take<T>(BLOCK)),
-          dV(values(arena)), O(values(arena)), dQ(features(arena) + size.dp), dK(features(arena) + size.dp),
-          dP(features(arena)), dPM(features(arena)), dA(features(arena)),
-          parts(arena.take<T>(COEFFICIENTS * BLOCK * width<T>)), c(p) {}
-    T* features(Arena& arena) { return arena.take<T>((BLOCK + 2) * size.dp); }
-    T* values(Arena& arena) { return arena.take<T>((BLOCK + 1) * ep); }
+          predicted(values(arena)), U(values(arena) + ep), G(arena.take<T>(2 * (CHUNK + 1) * ep) + ep),
+          O(G + CHUNK * ep), d_denominator(arena.take<T>(CHUNK)), dV(values(arena)), dQ(features(arena) + size.dp),
+          dK(features(arena) + size.dp), dP(features(arena)), dA(p.channels ? features(arena) : nullptr),
+          parts(arena.take<T>(COEFFICIENTS * CHUNK * width<T>)),
+          c(p) {}
+    T* features(Arena& arena) { return arena.take<T>((CHUNK + 2) * size.dp); }
+    T* values(Arena& arena) { return arena.take<T>((CHUNK + 1) * ep); }
 
     static void clear(T* from, int64_t count) { memset(from, 0, count * sizeof(T)); }
 
-    void fill_keys(const Sequence<T>& x, int64_t first, int64_t count) {
+    void fill_keys(const Sequence<T>& x, int64_t first, int64_t count, bool document) {
         constexpr int W = width<T>;
-        begin = first;
-        pack_features(K, size.dp, x.k, begin, count, count + 1, size.d, p.elu);
-        clear(K - size.dp, size.dp);
-        if (p.erase.data) pack<T, false>(P, size.dp, RowView<T>(p.erase, p, x.b, x.h), begin, count, count + 1, size.d);
+        begin = first, begins = document;
+        pack_features(K, size.dp, x.k, begin, count, CHUNK + 1, size.d, p.elu);
+        if (p.erase.data) pack<T, false>(P, size.dp, RowView<T>(p.erase, p, x.b, x.h), begin, count, CHUNK + 1, size.d);
         if (p.channels) pack<T, false>(A, size.dp, channel_rows<T>(p, x), begin, count, count, size.d);
         pack<T, false>(V, ep, x.v, begin, count, count, size.e);
         c.set_tokens(p, x, begin, count);
@@ -53,31 +55,32 @@ template <class T> struct FamilyRows {
                 store(U + t * ep + at, c.at[ETA][t] * v);
             }
         }
+        clear(U + count * ep, (CHUNK - count) * ep);
     }
-    void fill_queries(const Sequence<T>& x, int64_t first, int64_t count) {
-        pack_features(Q, size.dp, x.q, first, count, count, size.d, p.elu);
-        pack_output_gradients(G, d_denominator, p, x, first, count, size.e, ep);
-        clear(Q - size.dp, size.dp);
-        clear(U - ep, ep);
-        clear(G - ep, ep);
-        clear(O + count * ep, ep);
-        for (T* sums : {dQ - size.dp, dK - size.dp, dP, dPM, dA}) clear(sums, (count + 1) * size.dp);
-        clear(parts, COEFFICIENTS * BLOCK * width<T>);
+    void fill_queries(const Sequence<T>& x, int64_t count) {
+        pack_features(Q, size.dp, x.q, begin, count, CHUNK, size.d, p.elu);
+        pack_output_gradients(G, d_denominator, p, x, begin, count, size.e, ep);
+        clear(G + count * ep, (CHUNK - count) * ep);
+        clear(parts, COEFFICIENTS * CHUNK * width<T>);
     }
 
-    Recompute<T> recompute(int64_t count, const uint8_t* reset, int64_t slot) const {
-        return {K, U, p.channels ? A : nullptr, size.dp, ep, count, c, reset, slot};
-    }
-    T* part(int name, int64_t t) const { return parts + (name * BLOCK + t) * width<T>; }
+    T delta(int64_t t) const { return begins && t == 0 ? T(0) : c.at[DELTA][t]; }
+    T* part(int name, int64_t t) const { return parts + (name * CHUNK + t) * width<T>; }
     void add(int name, int64_t t, Vec<T> sum) { store(part(name, t), load(part(name, t)) + sum); }
-    // ρ̇ = p · m ȯ, and ṗ takes ρ m ȯ.
-    void add_lookahead(int64_t t) {
-        Vec<T> sum{};
-        for (int64_t at = t * size.dp; at < (t + 1) * size.dp; at += width<T>) {
-            sum += load(P + at) * load(dPM + at);
-            store(dP + at, load(dP + at) + c.at[LOOKAHEAD][t] * load(dPM + at));
+    // What follows from u̇, which dV holds at some columns: gradients of v, η, δ, and of the prediction.
+    void finish_token(int64_t t, int64_t first, int64_t columns) {
+        const T eta = c.at[ETA][t], delta = this->delta(t);
+        Vec<T> of_eta{}, of_delta{};
+        for (int64_t at = t * ep + first; at < t * ep + first + columns; at += width<T>) {
+            Vec<T> du = load(dV + at);
+            of_eta += load(V + at) * du;
+            store(dV + at, du *= eta);
+            if (c.erase == ERASE_NOTHING) continue;
+            of_delta += load(predicted + at) * du;
+            store(O + at, -delta * du);
         }
-        add(LOOKAHEAD, t, sum);
+        add(ETA, t, of_eta);
+        add(DELTA, t, -of_delta);
     }
 
     void write_row(const RowView<T>& to, int64_t t, const T* row, int64_t columns) const {
@@ -121,8 +124,6 @@ template <class T> struct FamilyRows {
                     memcpy(tokens + position(t) * size.d, dA + t * size.dp, size.d * sizeof(T));
                 continue;
             }
-            for (int64_t t = 0; name == ALPHA && t < count; t++)
-                for (int64_t at = 0; at < size.dp; at += width<T>) add(ALPHA, t, load(dA + t * size.dp + at));
             for (int64_t t0 = 0; t0 < count; t0 += TILE_ROWS) {
                 Vec<T> vectors[TILE_ROWS];
                 T sums[TILE_ROWS];

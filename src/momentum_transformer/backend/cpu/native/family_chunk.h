@@ -1,0 +1,317 @@
+// The backward pass of members whose decays are scalars: a chunk of tokens at a time, by products of matrices.
+//
+// Within a chunk the planes are sums of what was there before and of what its tokens i wrote:
+//
+//   s_t = a_t s + b_t m + Σ s(t, i) k_i u_iᵀ;  m_t = c_t m + Σ m(t, i) k_i u_iᵀ;  s_{t-1} + ρ_t m_{t-1} alike, by z(t, i)
+//
+// with weights that are products and sums of coefficients. The gradients of all that a chunk reads are then products of
+// its rows with the planes before it, with the gradients D of s and E of m after it, and with each other. Only the
+// gradients of predictions depend on each other: one triangular system a chunk. The gradients of α, β, γ and ρ follow
+// from those of the weights.
+#pragma once
+#include "family_rows.h"
+
+namespace {
+
+template <class T> struct ChunkWeights {
+    T s[CHUNK][CHUNK], m[CHUNK][CHUNK], z[CHUNK][CHUNK];  // rows: tokens t; columns: tokens i
+    T of_s[2 * CHUNK], of_m[2 * CHUNK];  // of the planes before the chunk, in s_t, and behind these in predictions
+    T m_in_m[CHUNK];                     // of m in m_{t-1}
+    double s_after, m_to_s_after, m_after;  // of the planes before the chunk, in those after it
+
+    void set(const BlockCoefficients<T>& c, int64_t count) {
+        double in_s[CHUNK] = {}, in_m[CHUNK] = {}, s_in_s = 1, m_in_s = 0, power = 1;
+        memset(this, 0, sizeof *this);
+        for (int64_t t = 0; t < count; t++) {
+            const double alpha = c.alpha[t], beta = c.momentum ? c.beta[t] : 0, gamma = c.at[GAMMA][t];
+            const double rho = c.erase == ERASE_LOOKAHEAD ? c.at[LOOKAHEAD][t] : 0;
+            of_s[CHUNK + t] = T(s_in_s), of_m[CHUNK + t] = T(m_in_s + rho * power), m_in_m[t] = T(power);
+            for (int i = 0; i < CHUNK; i++) z[t][i] = T(in_s[i] + rho * in_m[i]);
+            s_in_s *= alpha, power *= beta, m_in_s = alpha * m_in_s + gamma * power;
+            for (int i = 0; i < CHUNK; i++) in_m[i] *= beta;
+            in_m[t] = 1;
+            for (int i = 0; i < CHUNK; i++) in_s[i] = alpha * in_s[i] + gamma * in_m[i];
+            for (int i = 0; i < CHUNK; i++) s[t][i] = T(in_s[i]), m[t][i] = T(in_m[i]);
+            of_s[t] = T(s_in_s), of_m[t] = T(m_in_s);
+        }
+        s_after = s_in_s, m_to_s_after = m_in_s, m_after = power;
+    }
+};
+
+template <class T> struct ChunkForm {
+    FamilyRows<T>& x;
+    int64_t d, e, dp, ep, ld;  // ld: of planes, d × e
+    bool momentum, erases;
+    T *QT, *KT, *PT, *UT, *GOT;        // features, u, and gradients of outputs and predictions, transposed
+    T *keys_s, *keys_m, *GOs;          // keys in s and in m after the chunk; rows of G and O as the planes take them
+    T *dQPT, *dKT;                     // gradients of queries and erasers, and of keys, transposed
+    T *QK, *GU;                        // products of [Q, P] with K, and of [G, O] with U
+    T *WK, *WU, *WUT;                  // the same weighted, and the last transposed
+    T *dots_s, *dots_m, *dots_keys;    // q s g and p s o, q m g and p m o, k D u, k E u
+    ChunkWeights<T> w;
+    int64_t count = 0;
+
+    static constexpr int64_t C = CHUNK;
+    ChunkForm(FamilyRows<T>& x, Arena& arena)
+        : x(x), d(x.size.d), e(x.size.e), dp(x.size.dp), ep(x.ep), ld(plane_ld(ep)), momentum(x.size.planes == 2),
+          erases(x.c.erase != ERASE_NOTHING), QT(arena.take<T>(C * dp)), KT(arena.take<T>(C * dp)),
+          PT(x.p.erase.data ? arena.take<T>(C * dp) : KT), UT(arena.take<T>(C * ep)), GOT(arena.take<T>(2 * C * ep)),
+          keys_s(arena.take<T>(C * dp)), keys_m(arena.take<T>(C * dp)), GOs(arena.take<T>(2 * C * ep)),
+          dQPT(arena.take<T>(2 * C * dp)), dKT(arena.take<T>(C * dp)), QK(arena.take<T>(2 * C * C)),
+          GU(arena.take<T>(2 * C * C)), WK(arena.take<T>(2 * C * C)), WU(arena.take<T>(2 * C * C)),
+          WUT(arena.take<T>(2 * C * C)), dots_s(arena.take<T>(2 * C)), dots_m(arena.take<T>(2 * C)),
+          dots_keys(arena.take<T>(2 * C)) {}
+    // Not a multiple of many cache lines, lest the rows of a plane fall on the same lines of the first cache.
+    static int64_t plane_ld(int64_t ep) { return ep + (ep % (256 / (int64_t)sizeof(T)) ? 0 : 64 / (int64_t)sizeof(T)); }
+
+    void set(int64_t tokens) {
+        count = tokens;
+        w.set(x.c, count);
+        scale_rows(keys_s, x.K, C, dp, w.s[count - 1], 1);
+        if (momentum) scale_rows(keys_m, x.K, C, dp, w.m[count - 1], 1);
+    }
+    // The planes after the chunk.
+    void advance(T* s_to, T* m_to, const T* s, const T* m) const {
+        const Decay<T> keep_s(w.s_after), keep_m(w.m_after);
+        const T m_to_s = T(w.m_to_s_after);
+        each_tile([&](auto& acc, int64_t r, int64_t at, int64_t i) INLINE {
+            constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
+            for_each_in_tile<N>([&](int a, int b) INLINE {
+                acc[a][b] = keep_s(load(s + i + a * ld + b * width<T>));
+                if (momentum) acc[a][b] += m_to_s * load(m + i + a * ld + b * width<T>);
+            });
+            multiply<T, N, true>(acc, keys_s + r, dp, x.U + at, ep, count);
+            store_tile(acc, s_to + i, ld);
+            if (!momentum) return;
+            for_each_in_tile<N>([&](int a, int b) INLINE {
+                acc[a][b] = keep_m(load(m + i + a * ld + b * width<T>));
+            });
+            multiply<T, N, true>(acc, keys_m + r, dp, x.U + at, ep, count);
+            store_tile(acc, m_to + i, ld);
+        });
+    }
+    // f(acc, row, column, offset) for all tiles of a plane.
+    template <class F> FORCE_INLINE void each_tile(F f) const {
+        for (int64_t r = 0; r < dp; r += TILE_ROWS)
+            for_each_tile<T>(0, ep, [&](auto& acc, int64_t at) INLINE { f(acc, r, at, r * ld + at); });
+    }
+
+    // to (rows × C) = from (rows × depth) times `transposed` (depth × C).
+    static void products(T* to, const T* from, int64_t rows, int64_t ld, const T* transposed, int64_t depth) {
+        memset(to, 0, rows * C * sizeof(T));
+        accumulate<T, false>(to, C, rows, C, from, ld, transposed, C, depth);
+    }
+    void weigh(T* to, const T* from) const {
+        for (int64_t i = 0; i < C * C; i += width<T>) {
+            store(to + i, load(&w.s[0][0] + i) * load(from + i));
+            if (erases) store(to + C * C + i, load(&w.z[0][0] + i) * load(from + C * C + i));
+        }
+    }
+
+    // u̇ of all tokens, from the last to the first, and the gradients O of predictions.
+    void solve(const T* D, const T* E) {
+        T factor[CHUNK] = {};
+        for (int64_t t = 0; t < count; t++) factor[t] = -x.delta(t) * x.c.at[ETA][t];
+        const T *W = WK, *Z = WK + C * C;
+        for_each_tile<T>(0, ep, [&](auto& acc, int64_t at) INLINE {
+            constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
+            for (int64_t half = C - TILE_ROWS; half >= 0; half -= TILE_ROWS) {
+                const int64_t below = half + TILE_ROWS;
+                for_each_in_tile<N>([&](int a, int b) INLINE { acc[a][b] = Vec<T>{}; });
+                multiply<T, N>(acc, keys_s + half * dp, dp, D + at, ld, d);
+                if (momentum) multiply<T, N>(acc, keys_m + half * dp, dp, E + at, ld, d);
+                multiply<T, N, true>(acc, W + half * C + half, C, x.G + half * ep + at, ep, C - half);
+                if (erases) {
+                    multiply<T, N, true>(acc, Z + below * C + half, C, x.O + below * ep + at, ep, C - below);
+#pragma GCC unroll 8
+                    for (int t = TILE_ROWS - 1; t >= 0; t--) {
+                        Vec<T> o[N];
+#pragma GCC unroll 2
+                        for (int j = 0; j < N; j++) {
+                            o[j] = factor[half + t] * acc[t][j];
+                            store(x.O + (half + t) * ep + at + j * width<T>, o[j]);
+                        }
+#pragma GCC unroll 8
+                        for (int r = 0; r < t; r++)
+#pragma GCC unroll 2
+                            for (int j = 0; j < N; j++) acc[r][j] += Z[(half + t) * C + half + r] * o[j];
+                    }
+                }
+                store_tile(acc, x.dV + half * ep + at, ep);
+            }
+        });
+    }
+
+    // Rows of [Q, P]: q̇ = s_t g, ṗ = (s_{t-1} + ρm_{t-1}) o.
+    void read_planes(const T* s, const T* m) {
+        memset(dots_s, 0, 2 * C * sizeof(T));
+        memset(dots_m, 0, 2 * C * sizeof(T));
+        for (int64_t r = 0; r < dp; r += TILE_ROWS)
+            for_each_tile<T>(0, erases ? 2 * C : C, [&](auto& acc, int64_t at) INLINE {
+                constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
+                if (s) {
+                    multiply<T, N>(acc, s + r * ld, ld, GOT + at, 2 * C, e);
+                    weigh_products<N>(acc, r, at, dots_s, w.of_s);
+                }
+                if (s && momentum) {
+                    Vec<T> of_m[TILE_ROWS][N] = {};
+                    multiply<T, N>(of_m, m + r * ld, ld, GOT + at, 2 * C, e);
+                    weigh_products<N>(of_m, r, at, dots_m, w.of_m);
+                    for_each_in_tile<N>([&](int a, int b) INLINE { acc[a][b] += of_m[a][b]; });
+                }
+                multiply<T, N, true>(acc, x.K + r, dp, WUT + at, 2 * C, count);
+                store_tile(acc, dQPT + r * 2 * C + at, 2 * C);
+            });
+    }
+    template <int N>
+    FORCE_INLINE void weigh_products(Vec<T> (&acc)[TILE_ROWS][N], int64_t r, int64_t at, T* dots, const T* weight) {
+#pragma GCC unroll 2
+        for (int j = 0; j < N; j++) {
+            const int64_t lane = at + j * width<T>;
+            const T* rows = lane < C ? QT + r * C + lane : PT + r * C + lane - C;
+            Vec<T> dot = load(dots + lane);
+            const Vec<T> factor = load(weight + lane);
+#pragma GCC unroll 8
+            for (int a = 0; a < TILE_ROWS; a++) {
+                dot += load(rows + a * C) * acc[a][j];
+                acc[a][j] *= factor;
+            }
+            store(dots + lane, dot);
+        }
+    }
+    // k̇ = E u, and what the chunk itself reads.
+    void read_gradients(const T* D, const T* E) {
+        memset(dots_keys, 0, 2 * C * sizeof(T));
+        for (int64_t r = 0; r < dp; r += TILE_ROWS)
+            for_each_tile<T>(0, C, [&](auto& acc, int64_t at) INLINE {
+                constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
+                multiply<T, N>(acc, D + r * ld, ld, UT + at, C, e);
+                weigh_keys<N>(acc, r, at, dots_keys, w.s[count - 1]);
+                if (momentum) {
+                    Vec<T> of_m[TILE_ROWS][N] = {};
+                    multiply<T, N>(of_m, E + r * ld, ld, UT + at, C, e);
+                    weigh_keys<N>(of_m, r, at, dots_keys + C, w.m[count - 1]);
+                    for_each_in_tile<N>([&](int a, int b) INLINE { acc[a][b] += of_m[a][b]; });
+                }
+                multiply<T, N, true>(acc, x.Q + r, dp, WU + at, C, count);
+                if (erases) multiply<T, N, true>(acc, x.P + r, dp, WU + C * C + at, C, count);
+                store_tile(acc, dKT + r * C + at, C);
+            });
+    }
+    template <int N>
+    FORCE_INLINE void weigh_keys(Vec<T> (&acc)[TILE_ROWS][N], int64_t r, int64_t at, T* dots, const T* weight) {
+#pragma GCC unroll 2
+        for (int j = 0; j < N; j++) {
+            const int64_t lane = at + j * width<T>;
+            Vec<T> dot = load(dots + lane);
+            const Vec<T> factor = load(weight + lane);
+#pragma GCC unroll 8
+            for (int a = 0; a < TILE_ROWS; a++) {
+                dot += load(KT + (r + a) * C + lane) * acc[a][j];
+                acc[a][j] *= factor;
+            }
+            store(dots + lane, dot);
+        }
+    }
+
+    // D and E before the chunk.
+    void retreat(T* D, T* E, const T* total) {
+        const Decay<T> keep_s(w.s_after), keep_m(w.m_after);
+        const T s_to_m = T(w.m_to_s_after);
+        if (momentum) {
+            scale_rows(GOs, x.G, erases ? 2 * C : C, ep, w.of_m, 1);
+            each_tile([&](auto& acc, int64_t r, int64_t at, int64_t i) INLINE {
+                constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
+                for_each_in_tile<N>([&](int a, int b) INLINE {
+                    const int64_t to = i + a * ld + b * width<T>;
+                    acc[a][b] = keep_m(load(E + to)) + s_to_m * load(total + to);
+                });
+                add_rank<N>(acc, r, at);
+                store_tile(acc, E + i, ld);
+            });
+        }
+        scale_rows(GOs, x.G, erases ? 2 * C : C, ep, w.of_s, 1);
+        each_tile([&](auto& acc, int64_t r, int64_t at, int64_t i) INLINE {
+            constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
+            for_each_in_tile<N>([&](int a, int b) INLINE { acc[a][b] = keep_s(load(D + i + a * ld + b * width<T>)); });
+            add_rank<N>(acc, r, at);
+            store_tile(acc, D + i, ld);
+        });
+    }
+    template <int N> FORCE_INLINE void add_rank(Vec<T> (&acc)[TILE_ROWS][N], int64_t r, int64_t at) const {
+        multiply<T, N, true>(acc, x.Q + r, dp, GOs + at, ep, count);
+        if (erases) multiply<T, N, true>(acc, x.P + r, dp, GOs + C * ep + at, ep, count);
+    }
+
+    T dot(const T* a, const T* b) const {  // of planes
+        Vec<T> sum[4] = {};
+        for (int64_t r = 0; r < d; r++)
+            for (int64_t at = 0; at < ep; at += width<T>)
+                sum[(at / width<T>) % 4] += load(a + r * ld + at) * load(b + r * ld + at);
+        return horizontal_sum<T>((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    }
+    // From the gradients of the weights: of tokens, one in each lane, and of the planes before the chunk.
+    void learn_coefficients(const T* D, const T* E, const T* s, const T* m) {
+        constexpr int W = width<T>, V = CHUNK / W;
+        Vec<T> in_s[V], in_m[V], in_next[V] = {};  // of weights in s_t, in m_t, and in the prediction of token t + 1
+        for (int j = 0; j < V; j++) in_s[j] = load(dots_keys + j * W), in_m[j] = load(dots_keys + C + j * W);
+        T s_in_s = s ? dot(D, s) : 0, m_in_s = s && momentum ? dot(D, m) : 0, m_in_m = s && momentum ? dot(E, m) : 0;
+        T alpha = 1, beta = 1, rho = 0, power = T(w.m_after), s_in_next = 0, m_in_next = 0;
+        for (int64_t t = count - 1; t >= 0; t--) {
+            const T gamma = x.c.at[GAMMA][t], next_rho = x.c.erase == ERASE_LOOKAHEAD ? x.c.at[LOOKAHEAD][t] : T(0);
+            const T power_before = w.m_in_m[t];
+            Vec<T> of_alpha{}, of_beta{}, of_gamma{}, of_rho{};
+            s_in_s = alpha * s_in_s + dots_s[t] + s_in_next;
+            m_in_s = alpha * m_in_s + dots_m[t] + m_in_next;
+            m_in_m = beta * m_in_m + rho * m_in_next + gamma * m_in_s;
+            s_in_next = erases ? dots_s[C + t] : T(0), m_in_next = erases ? dots_m[C + t] : T(0);
+            of_alpha[0] = s_in_s * w.of_s[C + t] + (t ? m_in_s * w.of_m[t - 1] : T(0));
+            of_beta[0] = m_in_m * power_before;
+            of_gamma[0] = m_in_s * power;
+            of_rho[0] = m_in_next * power_before;
+            for (int j = 0; j < V; j++) {
+                const int64_t at = t * C + j * W;
+                in_s[j] = alpha * in_s[j] + load(QK + at) * load(GU + at) + in_next[j];
+                in_m[j] = beta * in_m[j] + rho * in_next[j] + gamma * in_s[j];
+                in_next[j] = erases ? load(QK + C * C + at) * load(GU + C * C + at) : Vec<T>{};
+                of_gamma += in_s[j] * load(w.m[t] + j * W);
+                if (t == 0) continue;
+                of_alpha += in_s[j] * load(w.s[t - 1] + j * W);
+                of_beta += in_m[j] * load(w.m[t - 1] + j * W);
+                of_rho += in_next[j] * load(w.m[t - 1] + j * W);
+            }
+            alpha = T(x.c.alpha[t]), beta = T(x.c.beta[t]), rho = next_rho, power = power_before;
+            store(x.part(ALPHA, t), of_alpha);
+            store(x.part(BETA, t), of_beta);
+            store(x.part(GAMMA, t), of_gamma);
+            store(x.part(LOOKAHEAD, t), of_rho);
+        }
+    }
+
+    // All gradients of the chunk. D and E go from after it to before it; `total` is D, or for blocked summation all of
+    // it. s and m are the planes before the chunk, or null where there is nothing before.
+    void run(T* D, T* E, const T* total, const T* s, const T* m) {
+        transpose(QT, C, x.Q, dp, C, dp);
+        transpose(KT, C, x.K, dp, C, dp);
+        if (PT != KT) transpose(PT, C, x.P, dp, C, dp);
+        transpose(UT, C, x.U, ep, C, ep);
+        products(QK, x.Q, C, dp, KT, d);
+        if (erases) products(QK + C * C, x.P, C, dp, KT, d);
+        weigh(WK, QK);
+        solve(total, E);
+        for (int64_t t = 0; t < count; t++) x.finish_token(t, 0, ep);
+        transpose(GOT, 2 * C, x.G, ep, erases ? 2 * C : C, ep);
+        products(GU, x.G, erases ? 2 * C : C, ep, UT, e);
+        weigh(WU, GU);
+        transpose(WUT, 2 * C, WU, C, erases ? 2 * C : C, C);
+        read_planes(s, m);
+        read_gradients(total, E);
+        transpose(x.dQ, dp, dQPT, 2 * C, dp, C);
+        if (erases) transpose(x.dP, dp, dQPT + C, 2 * C, dp, C);
+        transpose(x.dK, dp, dKT, C, dp, C);
+        learn_coefficients(total, E, s, m);
+        retreat(D, E, total);
+    }
+};
+
+}  // namespace
