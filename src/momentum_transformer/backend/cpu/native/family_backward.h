@@ -51,6 +51,7 @@ template <class T> struct FamilyBackward {
         rows.fill_queries(x, chunk.count);
         if (base)
             for (int64_t i = 0; i < plane; i += width<T>) store(total + i, load(base + i) + load(D + i));
+        prefetch_before(x, chunk);
         with_form([&](auto& form) {
             form.set(chunk.count);
             form.run(D, E, total, start(chunk.start, 0), start(chunk.start, 1));
@@ -58,6 +59,14 @@ template <class T> struct FamilyBackward {
         if (p.normalize || p.dz_after) denominators(chunk.count, z_start(chunk.start));
         rows.write(x, chunk.count, totals);
         if (begins) forget();
+    }
+    // The rows of the segment before, and its state, a part with each chunk.
+    void prefetch_before(const Sequence<T>& x, const Chunk& chunk) {
+        const int64_t state = size.unpadded_state(), part = state / most_starts() + 1;
+        const T* from = static_cast<const T*>(p.prefix);
+        if (from) from += (x.index() * segments(p) + chunk.begin / p.segment - 1) * state;
+        if (from) from += chunk.begin % p.segment / CHUNK * part;
+        rows.prefetch_chunk(x, chunk.begin - p.segment, from, part);
     }
     // No gradient reaches what is before the first token of a document.
     void forget() {

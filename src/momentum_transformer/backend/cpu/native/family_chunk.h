@@ -21,17 +21,29 @@ template <class T> struct ChunkWeights {
 
     void set(const BlockCoefficients<T>& c, int64_t count) {
         double in_s[CHUNK] = {}, in_m[CHUNK] = {}, s_in_s = 1, m_in_s = 0, power = 1;
-        memset(this, 0, sizeof *this);
+        if (count < CHUNK) memset(this, 0, sizeof *this);
         for (int64_t t = 0; t < count; t++) {
-            const double alpha = c.alpha[t], beta = c.momentum ? c.beta[t] : 0, gamma = c.at[GAMMA][t];
-            const double rho = c.erase == ERASE_LOOKAHEAD ? c.at[LOOKAHEAD][t] : 0;
-            of_s[CHUNK + t] = T(s_in_s), of_m[CHUNK + t] = T(m_in_s + rho * power), m_in_m[t] = T(power);
-            for (int i = 0; i < CHUNK; i++) z[t][i] = T(in_s[i] + rho * in_m[i]);
-            s_in_s *= alpha, power *= beta, m_in_s = alpha * m_in_s + gamma * power;
-            for (int i = 0; i < CHUNK; i++) in_m[i] *= beta;
-            in_m[t] = 1;
-            for (int i = 0; i < CHUNK; i++) in_s[i] = alpha * in_s[i] + gamma * in_m[i];
-            for (int i = 0; i < CHUNK; i++) s[t][i] = T(in_s[i]), m[t][i] = T(in_m[i]);
+            const double alpha = c.alpha[t], gamma = c.at[GAMMA][t];
+            m_in_m[t] = T(power), of_s[CHUNK + t] = T(s_in_s);
+            s_in_s *= alpha;
+            if (c.momentum) {
+                const double beta = c.beta[t], rho = c.erase == ERASE_LOOKAHEAD ? c.at[LOOKAHEAD][t] : 0;
+                of_m[CHUNK + t] = T(m_in_s + rho * power);
+                power *= beta, m_in_s = alpha * m_in_s + gamma * power;
+                for (int i = 0; i < CHUNK; i++) {
+                    z[t][i] = T(in_s[i] + rho * in_m[i]);
+                    in_m[i] = i == t ? 1 : beta * in_m[i];
+                    m[t][i] = T(in_m[i]);
+                    in_s[i] = alpha * in_s[i] + gamma * in_m[i];
+                    s[t][i] = T(in_s[i]);
+                }
+            } else
+                for (int i = 0; i < CHUNK; i++) {
+                    z[t][i] = T(in_s[i]);
+                    m[t][i] = i == t;
+                    in_s[i] = i == t ? gamma : alpha * in_s[i];
+                    s[t][i] = T(in_s[i]);
+                }
             of_s[t] = T(s_in_s), of_m[t] = T(m_in_s);
         }
         s_after = s_in_s, m_to_s_after = m_in_s, m_after = power;
@@ -41,7 +53,7 @@ template <class T> struct ChunkWeights {
 template <class T> struct ChunkForm {
     FamilyRows<T>& x;
     int64_t d, e, dp, ep, ld;  // ld: of planes, d × e
-    bool momentum, erases;
+    bool momentum, erases, shared;  // the last: keys erase, and only the sum of k̇ and ṗ is wanted
     T *QT, *KT, *PT, *UT, *GOT;        // features, u, and gradients of outputs and predictions, transposed
     T *keys_s, *keys_m, *GOs;          // keys in s and in m after the chunk; rows of G and O as the planes take them
     T *dQPT, *dKT;                     // gradients of queries and erasers, and of keys, transposed
@@ -54,7 +66,7 @@ template <class T> struct ChunkForm {
     static constexpr int64_t C = CHUNK;
     ChunkForm(FamilyRows<T>& x, Arena& arena)
         : x(x), d(x.size.d), e(x.size.e), dp(x.size.dp), ep(x.ep), ld(plane_ld(ep)), momentum(x.size.planes == 2),
-          erases(x.c.erase != ERASE_NOTHING), QT(arena.take<T>(C * dp)), KT(arena.take<T>(C * dp)),
+          erases(x.c.erase != ERASE_NOTHING), shared(erases && !x.p.erase.data), QT(arena.take<T>(C * dp)), KT(arena.take<T>(C * dp)),
           PT(x.p.erase.data ? arena.take<T>(C * dp) : KT), UT(arena.take<T>(C * ep)), GOT(arena.take<T>(2 * C * ep)),
           keys_s(arena.take<T>(C * dp)), keys_m(arena.take<T>(C * dp)), GOs(arena.take<T>(2 * C * ep)),
           dQPT(arena.take<T>(2 * C * dp)), dKT(arena.take<T>(C * dp)), QK(arena.take<T>(2 * C * C)),
@@ -92,8 +104,10 @@ template <class T> struct ChunkForm {
     }
     // f(acc, row, column, offset) for all tiles of a plane.
     template <class F> FORCE_INLINE void each_tile(F f) const {
-        for (int64_t r = 0; r < dp; r += TILE_ROWS)
+        for (int64_t r = 0; r < dp; r += TILE_ROWS) {
+            x.prefetch.issue(x.share);
             for_each_tile<T>(0, ep, [&](auto& acc, int64_t at) INLINE { f(acc, r, at, r * ld + at); });
+        }
     }
 
     // to (rows × C) = from (rows × depth) times `transposed` (depth × C).
@@ -146,7 +160,8 @@ template <class T> struct ChunkForm {
     void read_planes(const T* s, const T* m) {
         memset(dots_s, 0, 2 * C * sizeof(T));
         memset(dots_m, 0, 2 * C * sizeof(T));
-        for (int64_t r = 0; r < dp; r += TILE_ROWS)
+        for (int64_t r = 0; r < dp; r += TILE_ROWS) {
+            x.prefetch.issue(x.share);
             for_each_tile<T>(0, erases ? 2 * C : C, [&](auto& acc, int64_t at) INLINE {
                 constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
                 if (s) {
@@ -162,6 +177,7 @@ template <class T> struct ChunkForm {
                 multiply<T, N, true>(acc, x.K + r, dp, WUT + at, 2 * C, count);
                 store_tile(acc, dQPT + r * 2 * C + at, 2 * C);
             });
+        }
     }
     template <int N>
     FORCE_INLINE void weigh_products(Vec<T> (&acc)[TILE_ROWS][N], int64_t r, int64_t at, T* dots, const T* weight) {
@@ -182,7 +198,8 @@ template <class T> struct ChunkForm {
     // k̇ = E u, and what the chunk itself reads.
     void read_gradients(const T* D, const T* E) {
         memset(dots_keys, 0, 2 * C * sizeof(T));
-        for (int64_t r = 0; r < dp; r += TILE_ROWS)
+        for (int64_t r = 0; r < dp; r += TILE_ROWS) {
+            x.prefetch.issue(x.share);
             for_each_tile<T>(0, C, [&](auto& acc, int64_t at) INLINE {
                 constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
                 multiply<T, N>(acc, D + r * ld, ld, UT + at, C, e);
@@ -194,9 +211,10 @@ template <class T> struct ChunkForm {
                     for_each_in_tile<N>([&](int a, int b) INLINE { acc[a][b] += of_m[a][b]; });
                 }
                 multiply<T, N, true>(acc, x.Q + r, dp, WU + at, C, count);
-                if (erases) multiply<T, N, true>(acc, x.P + r, dp, WU + C * C + at, C, count);
+                if (erases && !shared) multiply<T, N, true>(acc, x.P + r, dp, WU + C * C + at, C, count);
                 store_tile(acc, dKT + r * C + at, C);
             });
+        }
     }
     template <int N>
     FORCE_INLINE void weigh_keys(Vec<T> (&acc)[TILE_ROWS][N], int64_t r, int64_t at, T* dots, const T* weight) {
@@ -244,10 +262,12 @@ template <class T> struct ChunkForm {
     }
 
     T dot(const T* a, const T* b) const {  // of planes
-        Vec<T> sum[4] = {};
-        for (int64_t r = 0; r < d; r++)
-            for (int64_t at = 0; at < ep; at += width<T>)
-                sum[(at / width<T>) % 4] += load(a + r * ld + at) * load(b + r * ld + at);
+        constexpr int R = 4;
+        Vec<T> sum[R] = {};
+        for (int64_t row = 0; row < dp; row += R)
+            for (int64_t at = row * ld; at < row * ld + ep; at += width<T>)
+#pragma GCC unroll 4
+                for (int r = 0; r < R; r++) sum[r] += load(a + at + r * ld) * load(b + at + r * ld);
         return horizontal_sum<T>((sum[0] + sum[1]) + (sum[2] + sum[3]));
     }
     // From the gradients of the weights: of tokens, one in each lane, and of the planes before the chunk.
@@ -289,7 +309,7 @@ template <class T> struct ChunkForm {
     }
 
     // All gradients of the chunk. D and E go from after it to before it; `total` is D, or for blocked summation all of
-    // it. s and m are the planes before the chunk, or null where there is nothing before.
+    // it. s and m are the planes before the chunk.
     void run(T* D, T* E, const T* total, const T* s, const T* m) {
         transpose(QT, C, x.Q, dp, C, dp);
         transpose(KT, C, x.K, dp, C, dp);
@@ -304,6 +324,8 @@ template <class T> struct ChunkForm {
         products(GU, x.G, erases ? 2 * C : C, ep, UT, e);
         weigh(WU, GU);
         transpose(WUT, 2 * C, WU, C, erases ? 2 * C : C, C);
+        for (int64_t t = 0; shared && t < C; t++) add_to(WUT + (2 * t + 1) * C, WU + (C + t) * C, C);
+        if (x.begins) s = m = nullptr;
         read_planes(s, m);
         read_gradients(total, E);
         transpose(x.dQ, dp, dQPT, 2 * C, dp, C);

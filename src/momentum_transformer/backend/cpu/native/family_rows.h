@@ -14,17 +14,20 @@ template <class T> struct FamilyRows {
     bool begins = false;   // whether a document begins here
     // Features. Rows -1 of Q and K and those after the last token are zero.
     T *Q, *K, *P, *A;
-    T *V, *predicted, *U;  // v - δ · prediction, the prediction, η times the former
+    T *V, *U, *padded;     // v - δ · prediction, η times that; predictions whose rows are not as long as these
+    const T* predicted;
     T *G, *O;              // gradients of numerators and, CHUNK rows behind, of predictions; as above
     T *d_denominator, *dV;
     T *dQ, *dK, *dP, *dA;  // rows -1 of the first two and CHUNK of the others are there, and mean nothing
     T* parts;              // gradients of coefficients: a vector for each of them and each token, whose sum it is
     BlockCoefficients<T> c;
+    Prefetch prefetch;     // issued while the forms below go through the planes
+    int64_t share = 0;     // cache lines of it for each row of tiles
 
     FamilyRows(const FamilyProblem& p, Arena& arena)
         : p(p), size(p), ep(Sizes<T>(p).ep), Q(features(arena) + size.dp), K(features(arena) + size.dp),
           P(p.erase.data ? features(arena) : K), A(p.channels ? features(arena) : nullptr), V(values(arena)),
-          predicted(values(arena)), U(values(arena) + ep), G(arena.take<T>(2 * (CHUNK + 1) * ep) + ep),
+          U(values(arena) + ep), padded(values(arena)), G(arena.take<T>(2 * (CHUNK + 1) * ep) + ep),
           O(G + CHUNK * ep), d_denominator(arena.take<T>(CHUNK)), dV(values(arena)), dQ(features(arena) + size.dp),
           dK(features(arena) + size.dp), dP(features(arena)), dA(p.channels ? features(arena) : nullptr),
           parts(arena.take<T>(COEFFICIENTS * CHUNK * width<T>)),
@@ -42,20 +45,40 @@ template <class T> struct FamilyRows {
         if (p.channels) pack<T, false>(A, size.dp, channel_rows<T>(p, x), begin, count, count, size.d);
         pack<T, false>(V, ep, x.v, begin, count, count, size.e);
         c.set_tokens(p, x, begin, count);
-        const T* saved = static_cast<const T*>(p.predictions) + (x.index() * p.n + begin) * size.e;
-        for (int64_t t = 0; t < count; t++) {
-            T* row = predicted + t * ep;
-            if (c.erase != ERASE_NOTHING) {
-                memcpy(row, saved + t * size.e, size.e * sizeof(T));
-                clear(row + size.e, ep - size.e);
+        if (c.erase != ERASE_NOTHING) set_predicted(x, count);
+        for (int64_t t = 0; t < count; t++)
+            for (int64_t at = t * ep; at < (t + 1) * ep; at += W) {
+                Vec<T> v = load(V + at);
+                if (c.erase != ERASE_NOTHING) store(V + at, v -= c.at[DELTA][t] * load(predicted + at));
+                store(U + at, c.at[ETA][t] * v);
             }
-            for (int64_t at = 0; at < ep; at += W) {
-                Vec<T> v = load(V + t * ep + at);
-                if (c.erase != ERASE_NOTHING) store(V + t * ep + at, v -= c.at[DELTA][t] * load(row + at));
-                store(U + t * ep + at, c.at[ETA][t] * v);
-            }
-        }
         clear(U + count * ep, (CHUNK - count) * ep);
+    }
+    void set_predicted(const Sequence<T>& x, int64_t count) {
+        const T* saved = predictions(x, begin);
+        predicted = saved;
+        if (size.e == ep) return;
+        predicted = padded;
+        for (int64_t t = 0; t < count; t++) {
+            memcpy(padded + t * ep, saved + t * size.e, size.e * sizeof(T));
+            clear(padded + t * ep + size.e, ep - size.e);
+        }
+    }
+    const T* predictions(const Sequence<T>& x, int64_t token) const {
+        return static_cast<const T*>(p.predictions) + (x.index() * p.n + token) * size.e;
+    }
+    // The rows of tokens `first` …, which may lie before the sequence: in the one that comes next.
+    void prefetch_chunk(const Sequence<T>& x, int64_t first, const T* state, int64_t elements) {
+        prefetch.clear();
+        prefetch.add(x.k, first, CHUNK, size.d);
+        prefetch.add(x.v, first, CHUNK, size.e);
+        prefetch.add(x.q, first, CHUNK, size.d);
+        prefetch.add(RowView<T>(p.dy, p, x.b, x.h), first, CHUNK, size.e);
+        if (p.normalize) prefetch.add(RowView<T>(p.y, p, x.b, x.h), first, CHUNK, size.e);
+        if (p.erase.data) prefetch.add(RowView<T>(p.erase, p, x.b, x.h), first, CHUNK, size.d);
+        if (p.predictions) prefetch.add(predictions(x, first), CHUNK * size.e * sizeof(T));
+        if (state) prefetch.add(state, elements * sizeof(T));
+        share = 1 + prefetch.lines / (3 * size.dp / TILE_ROWS);
     }
     void fill_queries(const Sequence<T>& x, int64_t count) {
         pack_features(Q, size.dp, x.q, begin, count, CHUNK, size.d, p.elu);
@@ -85,7 +108,9 @@ template <class T> struct FamilyRows {
 
     void write_row(const RowView<T>& to, int64_t t, const T* row, int64_t columns) const {
         for (int64_t at = 0; at < columns; at += width<T>)
-            if (to.storage == FULL_WIDTH)
+            if (to.nontemporal && at + width<T> <= columns)
+                store_nontemporal(to.template row<T>(begin + t) + at, load(row + at));
+            else if (to.storage == FULL_WIDTH)
                 write_stored<T>(to.template row<T>(begin + t) + at, load(row + at), columns - at);
             else
                 write_narrow<T>(to, begin + t, at, load(row + at), columns - at);
