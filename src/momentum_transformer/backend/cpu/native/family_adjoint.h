@@ -19,7 +19,7 @@ template <class T> struct AdjointToken {  // the first half of token t, and the 
     const T *q, *k, *p, *alpha;           // features and decays, p and α those of token t + 1
     T *dq, *dk, *dp, *dp_m, *d_alpha;     // sums: s g, E u, s ȯ, m ȯ, D · s
     const T *u, *g, *o;                   // one for each row of the tile, o that of token t + 1
-    T *du;
+    T* du;
     T beta, gamma, rho;                   // β and ρ those of token t + 1
     Vec<T> d_beta, d_gamma;               // a part in each lane
 };
@@ -111,8 +111,8 @@ template <class T> struct TokenForm {
     int64_t count = 0;
 
     TokenForm(FamilyRows<T>& x, Arena& arena)
-        : x(x), dp(x.size.dp), ep(x.ep), most_rows(tile_rows(dp, ep)), slots(arena.take<T>(CHUNK * slot_size())),
-          dPM(x.features(arena)) {}
+        : x(x), dp(x.size.dp), ep(x.ep), most_rows(tile_rows(dp, ep)),
+          slots(arena.take<T>(x.p.channels ? x.most * slot_size() : 0)), dPM(x.features(arena)) {}
     // A tile of 2,048 elements, D, E and the states of a token among them, fits the first cache.
     static int64_t tile_rows(int64_t dp, int64_t ep) {
         constexpr int64_t UNIT = Sizes<T>::ALIGNMENT;
@@ -123,8 +123,8 @@ template <class T> struct TokenForm {
     int64_t slot_size() const { return x.size.planes * most_rows * dp + 64; }
     T* slot(int64_t t, int l) const { return slots + t * slot_size() + l * most_rows * dp; }
 
-    // R rows and one vector of features, in registers while the tokens go by; `slot` elements from one kept state to the
-    // next, or 0: only the last one stays.
+    // R rows and one vector of features, in registers while the tokens go by. `slot`: elements from one kept state to
+    // the next; 0: only the last one stays.
     template <bool Momentum>
     __attribute__((noinline)) void states(T* s_to, T* m_to, const T* s, const T* m, int64_t first, int64_t rows,
                                           int64_t slot) const {
@@ -172,9 +172,8 @@ template <class T> struct TokenForm {
         E ? states<true>(slot(0, 0), slot(0, 1), s, m, first, rows, slot_size())
           : states<false>(slot(0, 0), slot(0, 1), s, m, first, rows, slot_size());
         for (int64_t t = count - 1; t >= -1; t--) {
+            x.prefetch.issue(x.share);
             set_token(t, first);
-            T nobody[2048 > Sizes<T>::ALIGNMENT ? 2048 : Sizes<T>::ALIGNMENT];
-            if (t < 0) token.du = nobody;
             adjoint_member(D, E, t < 0 ? s : slot(t, 0), t < 0 ? m : slot(t, 1), rows, dp, token, x.c.erase);
             if (E && t + 1 < count) x.add(BETA, t + 1, token.d_beta);
             if (t < 0) return;

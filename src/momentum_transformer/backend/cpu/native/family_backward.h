@@ -20,7 +20,7 @@ template <class T> struct FamilyBackward {
     ChunkForm<T> chunk_form;
     TokenForm<T> token_form;
     T *D, *E, *dz;                // gradients of s and m; that of z after the segment
-    T *base, *total;              // D after the segment, for blocked summation: D has what was added; their sum; or null
+    T *base, *total;              // for blocked summation: D after the segment, to which D adds; their sum. Or null, D
     T* dz_local;                  // what the segment has added to dz
     T *starts, *z_starts;         // states before chunks, and behind them one of zeros
     T* matrix;                    // a plane that is not transposed yet
@@ -36,7 +36,7 @@ template <class T> struct FamilyBackward {
           dz_local(arena.take<T>(size.dp)), starts(arena.take<T>((most_starts() + 1) * size.planes * plane)),
           z_starts(arena.take<T>((most_starts() + 1) * size.dp)), matrix(arena.take<T>(size.dp * ep)),
           chunks(arena.take<Chunk>(p.segment)), reset(arena.take<uint8_t>(p.n + 1)) {}
-    int64_t most_starts() const { return p.segment / CHUNK; }
+    int64_t most_starts() const { return p.segment / rows.most; }
     T* start(int64_t index, int l) const {
         if (l >= size.planes) return nullptr;
         return starts + ((index == NOTHING ? most_starts() : index) * size.planes + l) * plane;
@@ -65,7 +65,7 @@ template <class T> struct FamilyBackward {
         const int64_t state = size.unpadded_state(), part = state / most_starts() + 1;
         const T* from = static_cast<const T*>(p.prefix);
         if (from) from += (x.index() * segments(p) + chunk.begin / p.segment - 1) * state;
-        if (from) from += chunk.begin % p.segment / CHUNK * part;
+        if (from) from += chunk.begin % p.segment / rows.most * part;
         rows.prefetch_chunk(x, chunk.begin - p.segment, from, part);
     }
     // No gradient reaches what is before the first token of a document.
@@ -99,7 +99,7 @@ template <class T> struct FamilyBackward {
         int64_t found = 0, used = 0;
         for (int64_t at = begin; at < end; at += chunks[found++].count) {
             int64_t count = 1;
-            while (count < CHUNK && at + count < end && !reset[at + count]) count++;
+            while (count < rows.most && at + count < end && !reset[at + count]) count++;
             bool begins = reset[at] || (at == begin && nothing_before);
             chunks[found] = {at, count, begins ? NOTHING : used++};
         }

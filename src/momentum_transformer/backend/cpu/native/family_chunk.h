@@ -1,59 +1,19 @@
 // The backward pass of members whose decays are scalars: a chunk of tokens at a time, by products of matrices.
 //
-// Within a chunk the planes are sums of what was there before and of what its tokens i wrote:
-//
-//   s_t = a_t s + b_t m + Σ s(t, i) k_i u_iᵀ;  m_t = c_t m + Σ m(t, i) k_i u_iᵀ;  s_{t-1} + ρ_t m_{t-1} alike, by z(t, i)
-//
-// with weights that are products and sums of coefficients. The gradients of all that a chunk reads are then products of
-// its rows with the planes before it, with the gradients D of s and E of m after it, and with each other. Only the
-// gradients of predictions depend on each other: one triangular system a chunk. The gradients of α, β, γ and ρ follow
-// from those of the weights.
+// The planes at each token of a chunk are sums of those before it and of what its tokens have written, by the weights
+// of family_weights.h. The gradients of all that a chunk reads are then products of its rows with the planes s and m
+// before it, with the gradients D of s and E of m after it, and with each other. Only the gradients of predictions
+// depend on each other: one triangular system a chunk. The gradients of α, β, γ and ρ follow from those of the weights.
 #pragma once
-#include "family_rows.h"
+#include "family_weights.h"
 
 namespace {
 
-template <class T> struct ChunkWeights {
-    T s[CHUNK][CHUNK], m[CHUNK][CHUNK], z[CHUNK][CHUNK];  // rows: tokens t; columns: tokens i
-    T of_s[2 * CHUNK], of_m[2 * CHUNK];  // of the planes before the chunk, in s_t, and behind these in predictions
-    T m_in_m[CHUNK];                     // of m in m_{t-1}
-    double s_after, m_to_s_after, m_after;  // of the planes before the chunk, in those after it
-
-    void set(const BlockCoefficients<T>& c, int64_t count) {
-        double in_s[CHUNK] = {}, in_m[CHUNK] = {}, s_in_s = 1, m_in_s = 0, power = 1;
-        if (count < CHUNK) memset(this, 0, sizeof *this);
-        for (int64_t t = 0; t < count; t++) {
-            const double alpha = c.alpha[t], gamma = c.at[GAMMA][t];
-            m_in_m[t] = T(power), of_s[CHUNK + t] = T(s_in_s);
-            s_in_s *= alpha;
-            if (c.momentum) {
-                const double beta = c.beta[t], rho = c.erase == ERASE_LOOKAHEAD ? c.at[LOOKAHEAD][t] : 0;
-                of_m[CHUNK + t] = T(m_in_s + rho * power);
-                power *= beta, m_in_s = alpha * m_in_s + gamma * power;
-                for (int i = 0; i < CHUNK; i++) {
-                    z[t][i] = T(in_s[i] + rho * in_m[i]);
-                    in_m[i] = i == t ? 1 : beta * in_m[i];
-                    m[t][i] = T(in_m[i]);
-                    in_s[i] = alpha * in_s[i] + gamma * in_m[i];
-                    s[t][i] = T(in_s[i]);
-                }
-            } else
-                for (int i = 0; i < CHUNK; i++) {
-                    z[t][i] = T(in_s[i]);
-                    m[t][i] = i == t;
-                    in_s[i] = i == t ? gamma : alpha * in_s[i];
-                    s[t][i] = T(in_s[i]);
-                }
-            of_s[t] = T(s_in_s), of_m[t] = T(m_in_s);
-        }
-        s_after = s_in_s, m_to_s_after = m_in_s, m_after = power;
-    }
-};
-
 template <class T> struct ChunkForm {
     FamilyRows<T>& x;
-    int64_t d, e, dp, ep, ld;  // ld: of planes, d × e
-    bool momentum, erases, shared;  // the last: keys erase, and only the sum of k̇ and ṗ is wanted
+    int64_t d, e, dp, ep, ld;          // ld: of planes, which are dp × ep
+    bool momentum, erases;
+    bool shared;                       // keys erase, and only the sum of k̇ and ṗ is wanted
     T *QT, *KT, *PT, *UT, *GOT;        // features, u, and gradients of outputs and predictions, transposed
     T *keys_s, *keys_m, *GOs;          // keys in s and in m after the chunk; rows of G and O as the planes take them
     T *dQPT, *dKT;                     // gradients of queries and erasers, and of keys, transposed
@@ -66,15 +26,18 @@ template <class T> struct ChunkForm {
     static constexpr int64_t C = CHUNK;
     ChunkForm(FamilyRows<T>& x, Arena& arena)
         : x(x), d(x.size.d), e(x.size.e), dp(x.size.dp), ep(x.ep), ld(plane_ld(ep)), momentum(x.size.planes == 2),
-          erases(x.c.erase != ERASE_NOTHING), shared(erases && !x.p.erase.data), QT(arena.take<T>(C * dp)), KT(arena.take<T>(C * dp)),
-          PT(x.p.erase.data ? arena.take<T>(C * dp) : KT), UT(arena.take<T>(C * ep)), GOT(arena.take<T>(2 * C * ep)),
-          keys_s(arena.take<T>(C * dp)), keys_m(arena.take<T>(C * dp)), GOs(arena.take<T>(2 * C * ep)),
-          dQPT(arena.take<T>(2 * C * dp)), dKT(arena.take<T>(C * dp)), QK(arena.take<T>(2 * C * C)),
-          GU(arena.take<T>(2 * C * C)), WK(arena.take<T>(2 * C * C)), WU(arena.take<T>(2 * C * C)),
-          WUT(arena.take<T>(2 * C * C)), dots_s(arena.take<T>(2 * C)), dots_m(arena.take<T>(2 * C)),
-          dots_keys(arena.take<T>(2 * C)) {}
+          erases(x.c.erase != ERASE_NOTHING), shared(erases && !x.p.erase.data), QT(arena.take<T>(C * dp)),
+          KT(arena.take<T>(C * dp)), PT(x.p.erase.data ? arena.take<T>(C * dp) : KT), UT(arena.take<T>(C * ep)),
+          GOT(arena.take<T>(2 * C * ep)), keys_s(arena.take<T>(C * dp)), keys_m(arena.take<T>(C * dp)),
+          GOs(arena.take<T>(2 * C * ep)), dQPT(arena.take<T>(2 * C * dp)), dKT(arena.take<T>(C * dp)),
+          QK(arena.take<T>(2 * C * C)), GU(arena.take<T>(2 * C * C)), WK(arena.take<T>(2 * C * C)),
+          WU(arena.take<T>(2 * C * C)), WUT(arena.take<T>(2 * C * C)), dots_s(arena.take<T>(2 * C)),
+          dots_m(arena.take<T>(2 * C)), dots_keys(arena.take<T>(2 * C)) {}
     // Not a multiple of many cache lines, lest the rows of a plane fall on the same lines of the first cache.
-    static int64_t plane_ld(int64_t ep) { return ep + (ep % (256 / (int64_t)sizeof(T)) ? 0 : 64 / (int64_t)sizeof(T)); }
+    static int64_t plane_ld(int64_t ep) {
+        constexpr int64_t LINE = 64 / sizeof(T);
+        return ep % (4 * LINE) ? ep : ep + LINE;
+    }
 
     void set(int64_t tokens) {
         count = tokens;
@@ -156,7 +119,33 @@ template <class T> struct ChunkForm {
         });
     }
 
-    // Rows of [Q, P]: q̇ = s_t g, ṗ = (s_{t-1} + ρm_{t-1}) o.
+    // weight · (R · B), lane by lane, for TILE_ROWS rows R of a plane; acc is zero. `dots` takes the products of R · B
+    // with the rows of QT or KT, and in lanes from C on with those of PT.
+    template <int N>
+    FORCE_INLINE void read_rows(Vec<T> (&acc)[TILE_ROWS][N], int64_t r, int64_t at, const T* plane, const T* B,
+                                int64_t ldb, const T* transposed, T* dots, const T* weight) const {
+        multiply<T, N>(acc, plane + r * ld, ld, B + at, ldb, e);
+#pragma GCC unroll 2
+        for (int j = 0; j < N; j++) {
+            const int64_t lane = at + j * width<T>;
+            const T* features = (lane < C ? transposed + lane : PT + lane - C) + r * C;
+            const Vec<T> factor = load(weight + lane);
+            Vec<T> dot = load(dots + lane);
+#pragma GCC unroll 8
+            for (int a = 0; a < TILE_ROWS; a++) {
+                dot += load(features + a * C) * acc[a][j];
+                acc[a][j] *= factor;
+            }
+            store(dots + lane, dot);
+        }
+    }
+    template <int N, class... Rest>
+    FORCE_INLINE void add_rows_of_m(Vec<T> (&acc)[TILE_ROWS][N], Rest... rest) const {
+        Vec<T> product[TILE_ROWS][N] = {};
+        read_rows<N>(product, rest...);
+        for_each_in_tile<N>([&](int a, int b) INLINE { acc[a][b] += product[a][b]; });
+    }
+    // q̇ = s_t g and ṗ = (s_{t-1} + ρ m_{t-1}) o.
     void read_planes(const T* s, const T* m) {
         memset(dots_s, 0, 2 * C * sizeof(T));
         memset(dots_m, 0, 2 * C * sizeof(T));
@@ -164,71 +153,26 @@ template <class T> struct ChunkForm {
             x.prefetch.issue(x.share);
             for_each_tile<T>(0, erases ? 2 * C : C, [&](auto& acc, int64_t at) INLINE {
                 constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
-                if (s) {
-                    multiply<T, N>(acc, s + r * ld, ld, GOT + at, 2 * C, e);
-                    weigh_products<N>(acc, r, at, dots_s, w.of_s);
-                }
-                if (s && momentum) {
-                    Vec<T> of_m[TILE_ROWS][N] = {};
-                    multiply<T, N>(of_m, m + r * ld, ld, GOT + at, 2 * C, e);
-                    weigh_products<N>(of_m, r, at, dots_m, w.of_m);
-                    for_each_in_tile<N>([&](int a, int b) INLINE { acc[a][b] += of_m[a][b]; });
-                }
+                if (s) read_rows<N>(acc, r, at, s, GOT, 2 * C, QT, dots_s, w.of_s);
+                if (m) add_rows_of_m<N>(acc, r, at, m, GOT, 2 * C, QT, dots_m, w.of_m);
                 multiply<T, N, true>(acc, x.K + r, dp, WUT + at, 2 * C, count);
                 store_tile(acc, dQPT + r * 2 * C + at, 2 * C);
             });
         }
     }
-    template <int N>
-    FORCE_INLINE void weigh_products(Vec<T> (&acc)[TILE_ROWS][N], int64_t r, int64_t at, T* dots, const T* weight) {
-#pragma GCC unroll 2
-        for (int j = 0; j < N; j++) {
-            const int64_t lane = at + j * width<T>;
-            const T* rows = lane < C ? QT + r * C + lane : PT + r * C + lane - C;
-            Vec<T> dot = load(dots + lane);
-            const Vec<T> factor = load(weight + lane);
-#pragma GCC unroll 8
-            for (int a = 0; a < TILE_ROWS; a++) {
-                dot += load(rows + a * C) * acc[a][j];
-                acc[a][j] *= factor;
-            }
-            store(dots + lane, dot);
-        }
-    }
-    // k̇ = E u, and what the chunk itself reads.
+    // k̇ = E_t u, or without momentum γ D_t u.
     void read_gradients(const T* D, const T* E) {
         memset(dots_keys, 0, 2 * C * sizeof(T));
         for (int64_t r = 0; r < dp; r += TILE_ROWS) {
             x.prefetch.issue(x.share);
             for_each_tile<T>(0, C, [&](auto& acc, int64_t at) INLINE {
                 constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
-                multiply<T, N>(acc, D + r * ld, ld, UT + at, C, e);
-                weigh_keys<N>(acc, r, at, dots_keys, w.s[count - 1]);
-                if (momentum) {
-                    Vec<T> of_m[TILE_ROWS][N] = {};
-                    multiply<T, N>(of_m, E + r * ld, ld, UT + at, C, e);
-                    weigh_keys<N>(of_m, r, at, dots_keys + C, w.m[count - 1]);
-                    for_each_in_tile<N>([&](int a, int b) INLINE { acc[a][b] += of_m[a][b]; });
-                }
+                read_rows<N>(acc, r, at, D, UT, C, KT, dots_keys, w.s[count - 1]);
+                if (E) add_rows_of_m<N>(acc, r, at, E, UT, C, KT, dots_keys + C, w.m[count - 1]);
                 multiply<T, N, true>(acc, x.Q + r, dp, WU + at, C, count);
                 if (erases && !shared) multiply<T, N, true>(acc, x.P + r, dp, WU + C * C + at, C, count);
                 store_tile(acc, dKT + r * C + at, C);
             });
-        }
-    }
-    template <int N>
-    FORCE_INLINE void weigh_keys(Vec<T> (&acc)[TILE_ROWS][N], int64_t r, int64_t at, T* dots, const T* weight) {
-#pragma GCC unroll 2
-        for (int j = 0; j < N; j++) {
-            const int64_t lane = at + j * width<T>;
-            Vec<T> dot = load(dots + lane);
-            const Vec<T> factor = load(weight + lane);
-#pragma GCC unroll 8
-            for (int a = 0; a < TILE_ROWS; a++) {
-                dot += load(KT + (r + a) * C + lane) * acc[a][j];
-                acc[a][j] *= factor;
-            }
-            store(dots + lane, dot);
         }
     }
 
@@ -275,35 +219,41 @@ template <class T> struct ChunkForm {
         constexpr int W = width<T>, V = CHUNK / W;
         Vec<T> in_s[V], in_m[V], in_next[V] = {};  // of weights in s_t, in m_t, and in the prediction of token t + 1
         for (int j = 0; j < V; j++) in_s[j] = load(dots_keys + j * W), in_m[j] = load(dots_keys + C + j * W);
-        T s_in_s = s ? dot(D, s) : 0, m_in_s = s && momentum ? dot(D, m) : 0, m_in_m = s && momentum ? dot(E, m) : 0;
+        T s_in_s = s ? dot(D, s) : 0, m_in_s = m ? dot(D, m) : 0, m_in_m = m ? dot(E, m) : 0;
         T alpha = 1, beta = 1, rho = 0, power = T(w.m_after), s_in_next = 0, m_in_next = 0;
         for (int64_t t = count - 1; t >= 0; t--) {
-            const T gamma = x.c.at[GAMMA][t], next_rho = x.c.erase == ERASE_LOOKAHEAD ? x.c.at[LOOKAHEAD][t] : T(0);
-            const T power_before = w.m_in_m[t];
+            const T gamma = x.c.at[GAMMA][t], power_before = w.m_in_m[t];
             Vec<T> of_alpha{}, of_beta{}, of_gamma{}, of_rho{};
             s_in_s = alpha * s_in_s + dots_s[t] + s_in_next;
-            m_in_s = alpha * m_in_s + dots_m[t] + m_in_next;
-            m_in_m = beta * m_in_m + rho * m_in_next + gamma * m_in_s;
-            s_in_next = erases ? dots_s[C + t] : T(0), m_in_next = erases ? dots_m[C + t] : T(0);
-            of_alpha[0] = s_in_s * w.of_s[C + t] + (t ? m_in_s * w.of_m[t - 1] : T(0));
-            of_beta[0] = m_in_m * power_before;
-            of_gamma[0] = m_in_s * power;
-            of_rho[0] = m_in_next * power_before;
+            s_in_next = erases ? dots_s[C + t] : T(0);
+            of_alpha[0] = s_in_s * w.of_s[C + t];
+            if (momentum) {
+                m_in_s = alpha * m_in_s + dots_m[t] + m_in_next;
+                m_in_m = beta * m_in_m + rho * m_in_next + gamma * m_in_s;
+                m_in_next = erases ? dots_m[C + t] : T(0);
+                of_alpha[0] += t ? m_in_s * w.of_m[t - 1] : T(0);
+                of_beta[0] = m_in_m * power_before;
+                of_gamma[0] = m_in_s * power;
+                of_rho[0] = m_in_next * power_before;
+            }
             for (int j = 0; j < V; j++) {
                 const int64_t at = t * C + j * W;
+                const Vec<T> s_before = t ? load(w.s[t - 1] + j * W) : Vec<T>{};
+                const Vec<T> m_before = t ? load(w.m[t - 1] + j * W) : Vec<T>{};
                 in_s[j] = alpha * in_s[j] + load(QK + at) * load(GU + at) + in_next[j];
-                in_m[j] = beta * in_m[j] + rho * in_next[j] + gamma * in_s[j];
-                in_next[j] = erases ? load(QK + C * C + at) * load(GU + C * C + at) : Vec<T>{};
+                if (momentum) in_m[j] = beta * in_m[j] + rho * in_next[j] + gamma * in_s[j];
+                if (erases) in_next[j] = load(QK + C * C + at) * load(GU + C * C + at);
+                of_alpha += in_s[j] * s_before;
+                of_beta += in_m[j] * m_before;
                 of_gamma += in_s[j] * load(w.m[t] + j * W);
-                if (t == 0) continue;
-                of_alpha += in_s[j] * load(w.s[t - 1] + j * W);
-                of_beta += in_m[j] * load(w.m[t - 1] + j * W);
-                of_rho += in_next[j] * load(w.m[t - 1] + j * W);
+                of_rho += in_next[j] * m_before;
             }
-            alpha = T(x.c.alpha[t]), beta = T(x.c.beta[t]), rho = next_rho, power = power_before;
+            alpha = T(x.c.alpha[t]), beta = T(x.c.beta[t]), power = power_before;
+            rho = x.c.erase == ERASE_LOOKAHEAD ? x.c.at[LOOKAHEAD][t] : T(0);
             store(x.part(ALPHA, t), of_alpha);
-            store(x.part(BETA, t), of_beta);
             store(x.part(GAMMA, t), of_gamma);
+            if (!momentum) continue;
+            store(x.part(BETA, t), of_beta);
             store(x.part(LOOKAHEAD, t), of_rho);
         }
     }

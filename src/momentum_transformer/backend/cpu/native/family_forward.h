@@ -159,11 +159,11 @@ template <class T> struct FamilyForward {
             T* out = whole ? y.template row<T>(begin) + tile.first : Y;
             T* predictions = static_cast<T*>(p.predictions);
             if (predictions) predictions += (x.index() * p.n + begin) * size.e + tile.first;
-            bool kept_in_place = tile.columns == tile.ld;
+            bool in_place = tile.columns == tile.ld;
             FamilyBlock<T> tokens{count, packed.q, packed.k, packed.erase, packed.alpha,
                                   packed.values(x, begin, count, tile),
                                   {out, whole ? y.stride / (int64_t)sizeof(T) : tile.ld},
-                                  {predictions && !kept_in_place ? kept : predictions, kept_in_place ? size.e : tile.ld},
+                                  {predictions && !in_place ? kept : predictions, in_place ? size.e : tile.ld},
                                   reset + begin, packed.c};
             if (pairs && index == first_tile) pair_products(products, tokens, size.d);
             if (pairs)
@@ -172,7 +172,7 @@ template <class T> struct FamilyForward {
                 scan_tile_of_columns(tile, s, m, prediction + tile.first, tokens);
             if (base) read_base(tile.in(base), count, tile, reset + begin);
             if (!whole) write_outputs(y, begin, count, tile, factor);
-            for (int64_t t = 0; predictions && !kept_in_place && t < count; t++)
+            for (int64_t t = 0; predictions && !in_place && t < count; t++)
                 memcpy(predictions + t * size.e, kept + t * tile.ld, tile.columns * sizeof(T));
         }
     }

@@ -5,43 +5,43 @@
 
 namespace {
 
-constexpr int64_t CHUNK = 16;  // tokens that the backward pass packs at a time; documents begin at the first only
+constexpr int64_t CHUNK = 16;  // tokens of which the backward pass makes matrices
 
 template <class T> struct FamilyRows {
     const FamilyProblem& p;
     FamilySizes<T> size;
-    int64_t ep, begin = 0;
-    bool begins = false;   // whether a document begins here
-    // Features. Rows -1 of Q and K and those after the last token are zero.
+    int64_t ep, most;      // padded columns of values; how many tokens fit
+    int64_t begin = 0;     // the first token
+    bool begins = false;   // whether nothing is before it: documents begin at first tokens only
+    // Features. Those of K, P and Q after the last token are zero.
     T *Q, *K, *P, *A;
     T *V, *U, *padded;     // v - δ · prediction, η times that; predictions whose rows are not as long as these
     const T* predicted;
-    T *G, *O;              // gradients of numerators and, CHUNK rows behind, of predictions; as above
-    T *d_denominator, *dV;
-    T *dQ, *dK, *dP, *dA;  // rows -1 of the first two and CHUNK of the others are there, and mean nothing
+    T *G, *O;              // gradients of numerators and, `most` rows behind them, of predictions
+    T *d_denominator, *dV, *dQ, *dK, *dP, *dA;
     T* parts;              // gradients of coefficients: a vector for each of them and each token, whose sum it is
     BlockCoefficients<T> c;
-    Prefetch prefetch;     // issued while the forms below go through the planes
-    int64_t share = 0;     // cache lines of it for each row of tiles
+    Prefetch prefetch;     // issued while the planes are read
+    int64_t share = 0;     // cache lines of it at a time
 
+    // Where others want a row -1, or one behind the last, there is one.
     FamilyRows(const FamilyProblem& p, Arena& arena)
-        : p(p), size(p), ep(Sizes<T>(p).ep), Q(features(arena) + size.dp), K(features(arena) + size.dp),
-          P(p.erase.data ? features(arena) : K), A(p.channels ? features(arena) : nullptr), V(values(arena)),
-          U(values(arena) + ep), padded(values(arena)), G(arena.take<T>(2 * (CHUNK + 1) * ep) + ep),
-          O(G + CHUNK * ep), d_denominator(arena.take<T>(CHUNK)), dV(values(arena)), dQ(features(arena) + size.dp),
-          dK(features(arena) + size.dp), dP(features(arena)), dA(p.channels ? features(arena) : nullptr),
-          parts(arena.take<T>(COEFFICIENTS * CHUNK * width<T>)),
-          c(p) {}
-    T* features(Arena& arena) { return arena.take<T>((CHUNK + 2) * size.dp); }
-    T* values(Arena& arena) { return arena.take<T>((CHUNK + 1) * ep); }
+        : p(p), size(p), ep(Sizes<T>(p).ep), most(p.channels ? BLOCK : CHUNK), Q(features(arena) + size.dp),
+          K(features(arena) + size.dp), P(p.erase.data ? features(arena) : K),
+          A(p.channels ? features(arena) : nullptr), V(values(arena)), U(values(arena) + ep), padded(values(arena)),
+          G(arena.take<T>(2 * (most + 1) * ep) + ep), O(G + most * ep), d_denominator(arena.take<T>(most)),
+          dV(values(arena) + ep), dQ(features(arena) + size.dp), dK(features(arena) + size.dp), dP(features(arena)),
+          dA(p.channels ? features(arena) : nullptr), parts(arena.take<T>(COEFFICIENTS * most * width<T>)), c(p) {}
+    T* features(Arena& arena) { return arena.take<T>((most + 2) * size.dp); }
+    T* values(Arena& arena) { return arena.take<T>((most + 1) * ep); }
 
     static void clear(T* from, int64_t count) { memset(from, 0, count * sizeof(T)); }
 
     void fill_keys(const Sequence<T>& x, int64_t first, int64_t count, bool document) {
         constexpr int W = width<T>;
         begin = first, begins = document;
-        pack_features(K, size.dp, x.k, begin, count, CHUNK + 1, size.d, p.elu);
-        if (p.erase.data) pack<T, false>(P, size.dp, RowView<T>(p.erase, p, x.b, x.h), begin, count, CHUNK + 1, size.d);
+        pack_features(K, size.dp, x.k, begin, count, most + 1, size.d, p.elu);
+        if (p.erase.data) pack<T, false>(P, size.dp, RowView<T>(p.erase, p, x.b, x.h), begin, count, most + 1, size.d);
         if (p.channels) pack<T, false>(A, size.dp, channel_rows<T>(p, x), begin, count, count, size.d);
         pack<T, false>(V, ep, x.v, begin, count, count, size.e);
         c.set_tokens(p, x, begin, count);
@@ -52,7 +52,7 @@ template <class T> struct FamilyRows {
                 if (c.erase != ERASE_NOTHING) store(V + at, v -= c.at[DELTA][t] * load(predicted + at));
                 store(U + at, c.at[ETA][t] * v);
             }
-        clear(U + count * ep, (CHUNK - count) * ep);
+        clear(U + count * ep, (most - count) * ep);
     }
     void set_predicted(const Sequence<T>& x, int64_t count) {
         const T* saved = predictions(x, begin);
@@ -70,25 +70,25 @@ template <class T> struct FamilyRows {
     // The rows of tokens `first` …, which may lie before the sequence: in the one that comes next.
     void prefetch_chunk(const Sequence<T>& x, int64_t first, const T* state, int64_t elements) {
         prefetch.clear();
-        prefetch.add(x.k, first, CHUNK, size.d);
-        prefetch.add(x.v, first, CHUNK, size.e);
-        prefetch.add(x.q, first, CHUNK, size.d);
-        prefetch.add(RowView<T>(p.dy, p, x.b, x.h), first, CHUNK, size.e);
-        if (p.normalize) prefetch.add(RowView<T>(p.y, p, x.b, x.h), first, CHUNK, size.e);
-        if (p.erase.data) prefetch.add(RowView<T>(p.erase, p, x.b, x.h), first, CHUNK, size.d);
-        if (p.predictions) prefetch.add(predictions(x, first), CHUNK * size.e * sizeof(T));
+        prefetch.add(x.k, first, most, size.d);
+        prefetch.add(x.v, first, most, size.e);
+        prefetch.add(x.q, first, most, size.d);
+        prefetch.add(RowView<T>(p.dy, p, x.b, x.h), first, most, size.e);
+        if (p.normalize) prefetch.add(RowView<T>(p.y, p, x.b, x.h), first, most, size.e);
+        if (p.erase.data) prefetch.add(RowView<T>(p.erase, p, x.b, x.h), first, most, size.d);
+        if (p.predictions) prefetch.add(predictions(x, first), most * size.e * sizeof(T));
         if (state) prefetch.add(state, elements * sizeof(T));
         share = 1 + prefetch.lines / (3 * size.dp / TILE_ROWS);
     }
     void fill_queries(const Sequence<T>& x, int64_t count) {
-        pack_features(Q, size.dp, x.q, begin, count, CHUNK, size.d, p.elu);
+        pack_features(Q, size.dp, x.q, begin, count, most, size.d, p.elu);
         pack_output_gradients(G, d_denominator, p, x, begin, count, size.e, ep);
-        clear(G + count * ep, (CHUNK - count) * ep);
-        clear(parts, COEFFICIENTS * CHUNK * width<T>);
+        clear(G + count * ep, (most - count) * ep);
+        clear(parts, COEFFICIENTS * most * width<T>);
     }
 
     T delta(int64_t t) const { return begins && t == 0 ? T(0) : c.at[DELTA][t]; }
-    T* part(int name, int64_t t) const { return parts + (name * CHUNK + t) * width<T>; }
+    T* part(int name, int64_t t) const { return parts + (name * most + t) * width<T>; }
     void add(int name, int64_t t, Vec<T> sum) { store(part(name, t), load(part(name, t)) + sum); }
     // What follows from u̇, which dV holds at some columns: gradients of v, η, δ, and of the prediction.
     void finish_token(int64_t t, int64_t first, int64_t columns) {
