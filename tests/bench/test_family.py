@@ -108,13 +108,16 @@ def test_who_serves_ours_is_said() -> None:
     assert served_by(find("auto one token")) in ("native", "chunked")
 
 
-def test_operations_are_those_of_the_token_form() -> None:
+def test_operations_are_those_of_the_kernels() -> None:
     shape = Shape(2, 3, 5, 4)
     element = 2 * 3 * 5 * 2 * 4 * 4
+    in_a_chunk = 8 * 16 * 2 * 3 * 5 * 2 * 4  # eight products of a row with sixteen others
     assert operations(shape, "gated delta", "forward") == 3 * element  # added, read by q, read by the next key
     assert operations(shape, "momentum delta", "forward") == 4 * element
     assert operations(shape, "KDA", "forward") == 4 * element
-    assert operations(shape, "gated delta", "forward+backward") == 11 * element
+    assert operations(shape, "gated delta", "forward+backward") == (3 + 7) * element + in_a_chunk
+    assert operations(shape, "momentum delta", "forward+backward") == (4 + 14) * element + in_a_chunk
+    assert operations(shape, "KDA", "forward+backward") == (4 + 10) * element
 
 
 def test_bytes_are_those_of_tensors_coefficients_and_of_one_token_the_state() -> None:

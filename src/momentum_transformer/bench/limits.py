@@ -29,18 +29,21 @@ PEER = "fast-transformers"
 COMPUTES: tuple[Computes, ...] = ("linear", "momentum")
 
 
-# Multiply-adds of the token form on an element of the state, forward and backward. Forward: a token is added (through
-# m, if there is momentum), q reads the state, the erase vector of the next token reads it; a decay a channel is one
-# multiplication more. Backward: s (and m) are made once more; from the last token to the first q·dy is added to ds and
-# p·do, the gradient of the prediction, taken off again, k and u read ds for du and dk, dy and do read s for dq and dp,
-# and ds·s is the gradient of the decay. Momentum has dm ← dm + γ·ds and the gradients of β and γ besides.
+# Multiply-adds of the kernels on an element of the state, forward and backward. Forward: a token is added (through m,
+# if there is momentum), q reads the state, the erase vector of the next token reads it; a decay a channel is one
+# multiplication more. Backward, by chunks: s (and m) are made once more; q·dy and p·do, with do the gradient of the
+# prediction, are added to ds; k and u read ds for du and dk, dy and do read s for dq and dp; m and dm have as many.
+# Backward with a decay a channel goes token by token: the gradient of the decay and two multiplications more.
 MEMBER_ADDS = {
-    "gated delta": (3, 7 + 1),
-    "gated delta a head": (3, 7 + 1),
-    "momentum delta": (4, 10 + 2),
+    "gated delta": (3, 7),
+    "gated delta a head": (3, 7),
+    "momentum delta": (4, 2 * 7),
     "KDA": (4, 8 + 2),
     "one token": (3, 0),
 }
+# In a chunk every token also meets the others: q and p read k, dy and do read u, and du, dq, dk and dp add these up.
+CHUNK = 16  # tokens, as in native/family_rows.h
+CHUNK_PRODUCTS = 8
 
 
 def operations(shape: Shape, computes: str, direction: str) -> float:
@@ -52,6 +55,8 @@ def operations(shape: Shape, computes: str, direction: str) -> float:
     if computes in MEMBER_ADDS:
         forward, backward = MEMBER_ADDS[computes]
         per_token: float = (forward if direction == "forward" else forward + backward) * shape.d**2
+        if direction != "forward" and computes != "KDA":
+            per_token += CHUNK_PRODUCTS * CHUNK * shape.d
     else:
         scan = (2 if computes == "linear" else 3) * shape.d**2
         base = shape.d**2 if sums_segments(shape.n) else 0

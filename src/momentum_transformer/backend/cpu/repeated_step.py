@@ -101,17 +101,20 @@ class PreparedStep:
         self.numbers = (problem.eps, problem.scale)
         self.strides = [(x.b, x.h, x.n) for x in (problem.q, problem.k, problem.v, problem.y, problem.erase)]
         self.constants = [None if x is None or x.ndim > 1 else x for x in c]
-        self.heads = [pointer(x) or 0 for x in self.constants]
-        self.shape, self.dtype, self.native, self.function = v.shape, v.dtype, found, found.of(v.dtype).step
+        self.pointers = [number for x in self.constants for number in (pointer(x) or 0, 0)]
+        self.tokens = [i for i, x in enumerate(c) if x is not None and x.ndim > 1]
+        self.native, self.function = found, found.of(v.dtype).step
 
     def run(self, tensors: tuple[Any, ...]) -> tuple[Tensor, RecurrentState] | None:
         """y and the state after the token; None where a coefficient is out of range, as the usual way will say."""
-        q, k, v, erase, alpha, beta, gamma, eta, delta, lookahead, s, m, z = tensors
-        y, s_after = torch.empty(self.shape, dtype=self.dtype), torch.empty_like(s)
+        q, k, v, erase, *values, s, m, z = tensors
+        y, s_after = torch.empty_like(v, memory_format=torch.contiguous_format), torch.empty_like(s)
         m_after = None if m is None else torch.empty_like(m)
         z_after = None if z is None else torch.empty_like(z)
         at_q, at_k, at_v, at_y, at_erase = self.strides
-        heads = self.heads
+        coefficients = self.pointers.copy()
+        for i in self.tokens:
+            coefficients[2 * i + 1] = values[i].data_ptr()
         problem = PACK(
             *self.sizes,
             min(torch.get_num_threads(), self.threads),
@@ -119,8 +122,7 @@ class PreparedStep:
             *self.numbers,
             *(q.data_ptr(), *at_q, k.data_ptr(), *at_k, v.data_ptr(), *at_v, y.data_ptr(), *at_y),
             *(0 if erase is None else erase.data_ptr(), *at_erase),
-            *(heads[0], _tokens(alpha), heads[1], _tokens(beta), heads[2], _tokens(gamma)),
-            *(heads[3], _tokens(eta), heads[4], _tokens(delta), heads[5], _tokens(lookahead)),
+            *coefficients,
             *(pointer(m) or 0, s.data_ptr(), pointer(z) or 0),
             *(pointer(m_after) or 0, s_after.data_ptr(), pointer(z_after) or 0),
         )
@@ -130,7 +132,3 @@ class PreparedStep:
         if code:
             raise MemoryError("the native kernels found no memory for their scratch")
         return y, RecurrentState(s_after, m_after, z_after)
-
-
-def _tokens(x: Any) -> int:
-    return x.data_ptr() if type(x) is Tensor else 0

@@ -157,10 +157,14 @@ template <class T> struct FamilyForward {
             RowView<T> y(p.y, p, x.b, x.h);
             bool whole = !p.normalize && !base && PackedBlock<T>::readable(y, size.e) && tile.columns == tile.ld;
             T* out = whole ? y.template row<T>(begin) + tile.first : Y;
+            T* predictions = static_cast<T*>(p.predictions);
+            if (predictions) predictions += (x.index() * p.n + begin) * size.e + tile.first;
+            bool in_place = tile.columns == tile.ld;
             FamilyBlock<T> tokens{count, packed.q, packed.k, packed.erase, packed.alpha,
                                   packed.values(x, begin, count, tile),
                                   {out, whole ? y.stride / (int64_t)sizeof(T) : tile.ld},
-                                  {p.predictions ? kept : nullptr, tile.ld}, reset + begin, packed.c};
+                                  {predictions && !in_place ? kept : predictions, in_place ? size.e : tile.ld},
+                                  reset + begin, packed.c};
             if (pairs && index == first_tile) pair_products(products, tokens, size.d);
             if (pairs)
                 scan_pairs_of_tile(tile, s, prediction + tile.first, tokens, products);
@@ -168,9 +172,8 @@ template <class T> struct FamilyForward {
                 scan_tile_of_columns(tile, s, m, prediction + tile.first, tokens);
             if (base) read_base(tile.in(base), count, tile, reset + begin);
             if (!whole) write_outputs(y, begin, count, tile, factor);
-            for (int64_t t = 0; p.predictions && t < count; t++)
-                memcpy(static_cast<T*>(p.predictions) + (x.index() * p.n + begin + t) * size.e + tile.first,
-                       kept + t * tile.ld, tile.columns * sizeof(T));
+            for (int64_t t = 0; predictions && !in_place && t < count; t++)
+                memcpy(predictions + t * size.e, kept + t * tile.ld, tile.columns * sizeof(T));
         }
     }
     // What the state before the segment adds to the outputs.

@@ -5,84 +5,112 @@
 
 namespace {
 
+constexpr int64_t CHUNK = 16;  // tokens of which the backward pass makes matrices
+
 template <class T> struct FamilyRows {
     const FamilyProblem& p;
     FamilySizes<T> size;
-    int64_t ep, begin = 0;
-    // Features. Rows -1 of Q and K and the row after the last token of P are zero.
+    int64_t ep, most;      // padded columns of values; how many tokens fit
+    int64_t begin = 0;     // the first token
+    bool begins = false;   // whether nothing is before it: documents begin at first tokens only
+    // Features. Those of K, P and Q after the last token are zero.
     T *Q, *K, *P, *A;
-    T *V, *predicted, *U;  // v - δ · prediction, the prediction, η times the former
-    T *G, *d_denominator;  // gradients of numerators and denominators
-    T *dV, *O;             // gradients of v and of predictions; the row of O after the last token is zero
-    T *dQ, *dK;            // row -1 is there, and means nothing
-    T *dP, *dPM, *dA;      // the row after the last token is there, and means nothing
+    T *V, *U, *padded;     // v - δ · prediction, η times that; predictions whose rows are not as long as these
+    const T* predicted;
+    T *G, *O;              // gradients of numerators and, `most` rows behind them, of predictions
+    T *d_denominator, *dV, *dQ, *dK, *dP, *dA;
     T* parts;              // gradients of coefficients: a vector for each of them and each token, whose sum it is
     BlockCoefficients<T> c;
+    Prefetch prefetch;     // issued while the planes are read
+    int64_t share = 0;     // cache lines of it at a time
 
+    // Where others want a row -1, or one behind the last, there is one.
     FamilyRows(const FamilyProblem& p, Arena& arena)
-        : p(p), size(p), ep(Sizes<T>(p).ep), Q(features(arena) + size.dp), K(features(arena) + size.dp),
-          P(p.erase.data ? features(arena) : K), A(p.channels ? features(arena) : nullptr), V(values(arena)),
-          predicted(values(arena)), U(values(arena) + ep), G(values(arena) + ep), d_denominator(arena.take<T>(BLOCK)),
-          dV(values(arena)), O(values(arena)), dQ(features(arena) + size.dp), dK(features(arena) + size.dp),
-          dP(features(arena)), dPM(features(arena)), dA(features(arena)),
-          parts(arena.take<T>(COEFFICIENTS * BLOCK * width<T>)), c(p) {}
-    T* features(Arena& arena) { return arena.take<T>((BLOCK + 2) * size.dp); }
-    T* values(Arena& arena) { return arena.take<T>((BLOCK + 1) * ep); }
+        : p(p), size(p), ep(Sizes<T>(p).ep), most(p.channels ? BLOCK : CHUNK), Q(features(arena) + size.dp),
+          K(features(arena) + size.dp), P(p.erase.data ? features(arena) : K),
+          A(p.channels ? features(arena) : nullptr), V(values(arena)), U(values(arena) + ep), padded(values(arena)),
+          G(arena.take<T>(2 * (most + 1) * ep) + ep), O(G + most * ep), d_denominator(arena.take<T>(most)),
+          dV(values(arena) + ep), dQ(features(arena) + size.dp), dK(features(arena) + size.dp), dP(features(arena)),
+          dA(p.channels ? features(arena) : nullptr), parts(arena.take<T>(COEFFICIENTS * most * width<T>)), c(p) {}
+    T* features(Arena& arena) { return arena.take<T>((most + 2) * size.dp); }
+    T* values(Arena& arena) { return arena.take<T>((most + 1) * ep); }
 
     static void clear(T* from, int64_t count) { memset(from, 0, count * sizeof(T)); }
 
-    void fill_keys(const Sequence<T>& x, int64_t first, int64_t count) {
+    void fill_keys(const Sequence<T>& x, int64_t first, int64_t count, bool document) {
         constexpr int W = width<T>;
-        begin = first;
-        pack_features(K, size.dp, x.k, begin, count, count + 1, size.d, p.elu);
-        clear(K - size.dp, size.dp);
-        if (p.erase.data) pack<T, false>(P, size.dp, RowView<T>(p.erase, p, x.b, x.h), begin, count, count + 1, size.d);
+        begin = first, begins = document;
+        pack_features(K, size.dp, x.k, begin, count, most + 1, size.d, p.elu);
+        if (p.erase.data) pack<T, false>(P, size.dp, RowView<T>(p.erase, p, x.b, x.h), begin, count, most + 1, size.d);
         if (p.channels) pack<T, false>(A, size.dp, channel_rows<T>(p, x), begin, count, count, size.d);
         pack<T, false>(V, ep, x.v, begin, count, count, size.e);
         c.set_tokens(p, x, begin, count);
-        const T* saved = static_cast<const T*>(p.predictions) + (x.index() * p.n + begin) * size.e;
+        if (c.erase != ERASE_NOTHING) set_predicted(x, count);
+        for (int64_t t = 0; t < count; t++)
+            for (int64_t at = t * ep; at < (t + 1) * ep; at += W) {
+                Vec<T> v = load(V + at);
+                if (c.erase != ERASE_NOTHING) store(V + at, v -= c.at[DELTA][t] * load(predicted + at));
+                store(U + at, c.at[ETA][t] * v);
+            }
+        clear(U + count * ep, (most - count) * ep);
+    }
+    void set_predicted(const Sequence<T>& x, int64_t count) {
+        const T* saved = predictions(x, begin);
+        predicted = saved;
+        if (size.e == ep) return;
+        predicted = padded;
         for (int64_t t = 0; t < count; t++) {
-            T* row = predicted + t * ep;
-            if (c.erase != ERASE_NOTHING) {
-                memcpy(row, saved + t * size.e, size.e * sizeof(T));
-                clear(row + size.e, ep - size.e);
-            }
-            for (int64_t at = 0; at < ep; at += W) {
-                Vec<T> v = load(V + t * ep + at);
-                if (c.erase != ERASE_NOTHING) store(V + t * ep + at, v -= c.at[DELTA][t] * load(row + at));
-                store(U + t * ep + at, c.at[ETA][t] * v);
-            }
+            memcpy(padded + t * ep, saved + t * size.e, size.e * sizeof(T));
+            clear(padded + t * ep + size.e, ep - size.e);
         }
     }
-    void fill_queries(const Sequence<T>& x, int64_t first, int64_t count) {
-        pack_features(Q, size.dp, x.q, first, count, count, size.d, p.elu);
-        pack_output_gradients(G, d_denominator, p, x, first, count, size.e, ep);
-        clear(Q - size.dp, size.dp);
-        clear(U - ep, ep);
-        clear(G - ep, ep);
-        clear(O + count * ep, ep);
-        for (T* sums : {dQ - size.dp, dK - size.dp, dP, dPM, dA}) clear(sums, (count + 1) * size.dp);
-        clear(parts, COEFFICIENTS * BLOCK * width<T>);
+    const T* predictions(const Sequence<T>& x, int64_t token) const {
+        return static_cast<const T*>(p.predictions) + (x.index() * p.n + token) * size.e;
+    }
+    // The rows of tokens `first` …, which may lie before the sequence: in the one that comes next.
+    void prefetch_chunk(const Sequence<T>& x, int64_t first, const T* state, int64_t elements) {
+        prefetch.clear();
+        prefetch.add(x.k, first, most, size.d);
+        prefetch.add(x.v, first, most, size.e);
+        prefetch.add(x.q, first, most, size.d);
+        prefetch.add(RowView<T>(p.dy, p, x.b, x.h), first, most, size.e);
+        if (p.normalize) prefetch.add(RowView<T>(p.y, p, x.b, x.h), first, most, size.e);
+        if (p.erase.data) prefetch.add(RowView<T>(p.erase, p, x.b, x.h), first, most, size.d);
+        if (p.predictions) prefetch.add(predictions(x, first), most * size.e * sizeof(T));
+        if (state) prefetch.add(state, elements * sizeof(T));
+        share = 1 + prefetch.lines / (3 * size.dp / TILE_ROWS);
+    }
+    void fill_queries(const Sequence<T>& x, int64_t count) {
+        pack_features(Q, size.dp, x.q, begin, count, most, size.d, p.elu);
+        pack_output_gradients(G, d_denominator, p, x, begin, count, size.e, ep);
+        clear(G + count * ep, (most - count) * ep);
+        clear(parts, COEFFICIENTS * most * width<T>);
     }
 
-    Recompute<T> recompute(int64_t count, const uint8_t* reset, int64_t slot) const {
-        return {K, U, p.channels ? A : nullptr, size.dp, ep, count, c, reset, slot};
-    }
-    T* part(int name, int64_t t) const { return parts + (name * BLOCK + t) * width<T>; }
+    T delta(int64_t t) const { return begins && t == 0 ? T(0) : c.at[DELTA][t]; }
+    T* part(int name, int64_t t) const { return parts + (name * most + t) * width<T>; }
     void add(int name, int64_t t, Vec<T> sum) { store(part(name, t), load(part(name, t)) + sum); }
-    // ρ̇ = p · m ȯ, and ṗ takes ρ m ȯ.
-    void add_lookahead(int64_t t) {
-        Vec<T> sum{};
-        for (int64_t at = t * size.dp; at < (t + 1) * size.dp; at += width<T>) {
-            sum += load(P + at) * load(dPM + at);
-            store(dP + at, load(dP + at) + c.at[LOOKAHEAD][t] * load(dPM + at));
+    // What follows from u̇, which dV holds at some columns: gradients of v, η, δ, and of the prediction.
+    void finish_token(int64_t t, int64_t first, int64_t columns) {
+        const T eta = c.at[ETA][t], delta = this->delta(t);
+        Vec<T> of_eta{}, of_delta{};
+        for (int64_t at = t * ep + first; at < t * ep + first + columns; at += width<T>) {
+            Vec<T> du = load(dV + at);
+            of_eta += load(V + at) * du;
+            store(dV + at, du *= eta);
+            if (c.erase == ERASE_NOTHING) continue;
+            of_delta += load(predicted + at) * du;
+            store(O + at, -delta * du);
         }
-        add(LOOKAHEAD, t, sum);
+        add(ETA, t, of_eta);
+        add(DELTA, t, -of_delta);
     }
 
     void write_row(const RowView<T>& to, int64_t t, const T* row, int64_t columns) const {
         for (int64_t at = 0; at < columns; at += width<T>)
-            if (to.storage == FULL_WIDTH)
+            if (to.nontemporal && at + width<T> <= columns)
+                store_nontemporal(to.template row<T>(begin + t) + at, load(row + at));
+            else if (to.storage == FULL_WIDTH)
                 write_stored<T>(to.template row<T>(begin + t) + at, load(row + at), columns - at);
             else
                 write_narrow<T>(to, begin + t, at, load(row + at), columns - at);
@@ -121,8 +149,6 @@ template <class T> struct FamilyRows {
                     memcpy(tokens + position(t) * size.d, dA + t * size.dp, size.d * sizeof(T));
                 continue;
             }
-            for (int64_t t = 0; name == ALPHA && t < count; t++)
-                for (int64_t at = 0; at < size.dp; at += width<T>) add(ALPHA, t, load(dA + t * size.dp + at));
             for (int64_t t0 = 0; t0 < count; t0 += TILE_ROWS) {
                 Vec<T> vectors[TILE_ROWS];
                 T sums[TILE_ROWS];

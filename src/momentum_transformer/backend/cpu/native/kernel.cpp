@@ -142,7 +142,8 @@ template <class T> bool family_forward(const FamilyProblem& p) {
 
 template <class T> bool family_backward(const FamilyProblem& p) {
     using K = FamilyBackward<T>;
-    return parallel_for<K>(p, p.b * p.h, [](K& k, int64_t i) { k.run(i); });
+    int64_t all = p.b * p.h;  // from the last sequence to the first, as in `backward`
+    return parallel_for<K>(p, all, [=](K& k, int64_t i) { k.run(all - 1 - i); });
 }
 
 template <class T> bool convolution(const LineConvolution& p, bool back) {

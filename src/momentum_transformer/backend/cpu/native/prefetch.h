@@ -12,7 +12,7 @@ struct Prefetch {
         const char* row;
         int64_t stride, bytes, rows;
     };
-    Range ranges[5];
+    Range ranges[8];
     int from = 0, to = 0;  // ranges that are still to be requested
     int64_t lines = 0;     // cache lines of all ranges
     void clear() { from = to = 0, lines = 0; }
@@ -25,6 +25,10 @@ struct Prefetch {
             ranges[to] = {row, x.stride, bytes, rows};
         lines += ranges[to].rows * ((ranges[to].bytes + 63) / 64);
         to++;
+    }
+    void add(const void* memory, int64_t bytes) {
+        ranges[to] = {static_cast<const char*>(memory), 256, 256, (bytes + 255) / 256};
+        lines += 4 * ranges[to++].rows;
     }
     __attribute__((noinline)) void issue(int64_t least) {  // whole rows, at least so many lines
         for (int64_t count = 0; count < least && from < to;) {

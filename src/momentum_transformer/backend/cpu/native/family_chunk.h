@@ -1,0 +1,289 @@
+// The backward pass of members whose decays are scalars: a chunk of tokens at a time, by products of matrices.
+//
+// The planes at each token of a chunk are sums of those before it and of what its tokens have written, by the weights
+// of family_weights.h. The gradients of all that a chunk reads are then products of its rows with the planes s and m
+// before it, with the gradients D of s and E of m after it, and with each other. Only the gradients of predictions
+// depend on each other: one triangular system a chunk. The gradients of α, β, γ and ρ follow from those of the weights.
+#pragma once
+#include "family_weights.h"
+
+namespace {
+
+template <class T> struct ChunkForm {
+    FamilyRows<T>& x;
+    int64_t d, e, dp, ep, ld;          // ld: of planes, which are dp × ep
+    bool momentum, erases;
+    bool shared;                       // keys erase, and only the sum of k̇ and ṗ is wanted
+    T *QT, *KT, *PT, *UT, *GOT;        // features, u, and gradients of outputs and predictions, transposed
+    T *keys_s, *keys_m, *GOs;          // keys in s and in m after the chunk; rows of G and O as the planes take them
+    T *dQPT, *dKT;                     // gradients of queries and erasers, and of keys, transposed
+    T *QK, *GU;                        // products of [Q, P] with K, and of [G, O] with U
+    T *WK, *WU, *WUT;                  // the same weighted, and the last transposed
+    T *dots_s, *dots_m, *dots_keys;    // q s g and p s o, q m g and p m o, k D u, k E u
+    ChunkWeights<T> w;
+    int64_t count = 0;
+
+    static constexpr int64_t C = CHUNK;
+    ChunkForm(FamilyRows<T>& x, Arena& arena)
+        : x(x), d(x.size.d), e(x.size.e), dp(x.size.dp), ep(x.ep), ld(plane_ld(ep)), momentum(x.size.planes == 2),
+          erases(x.c.erase != ERASE_NOTHING), shared(erases && !x.p.erase.data), QT(arena.take<T>(C * dp)),
+          KT(arena.take<T>(C * dp)), PT(x.p.erase.data ? arena.take<T>(C * dp) : KT), UT(arena.take<T>(C * ep)),
+          GOT(arena.take<T>(2 * C * ep)), keys_s(arena.take<T>(C * dp)), keys_m(arena.take<T>(C * dp)),
+          GOs(arena.take<T>(2 * C * ep)), dQPT(arena.take<T>(2 * C * dp)), dKT(arena.take<T>(C * dp)),
+          QK(arena.take<T>(2 * C * C)), GU(arena.take<T>(2 * C * C)), WK(arena.take<T>(2 * C * C)),
+          WU(arena.take<T>(2 * C * C)), WUT(arena.take<T>(2 * C * C)), dots_s(arena.take<T>(2 * C)),
+          dots_m(arena.take<T>(2 * C)), dots_keys(arena.take<T>(2 * C)) {}
+    // Not a multiple of many cache lines, lest the rows of a plane fall on the same lines of the first cache.
+    static int64_t plane_ld(int64_t ep) {
+        constexpr int64_t LINE = 64 / sizeof(T);
+        return ep % (4 * LINE) ? ep : ep + LINE;
+    }
+
+    void set(int64_t tokens) {
+        count = tokens;
+        w.set(x.c, count);
+        scale_rows(keys_s, x.K, C, dp, w.s[count - 1], 1);
+        if (momentum) scale_rows(keys_m, x.K, C, dp, w.m[count - 1], 1);
+    }
+    // The planes after the chunk.
+    void advance(T* s_to, T* m_to, const T* s, const T* m) const {
+        const Decay<T> keep_s(w.s_after), keep_m(w.m_after);
+        const T m_to_s = T(w.m_to_s_after);
+        each_tile([&](auto& acc, int64_t r, int64_t at, int64_t i) INLINE {
+            constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
+            for_each_in_tile<N>([&](int a, int b) INLINE {
+                acc[a][b] = keep_s(load(s + i + a * ld + b * width<T>));
+                if (momentum) acc[a][b] += m_to_s * load(m + i + a * ld + b * width<T>);
+            });
+            multiply<T, N, true>(acc, keys_s + r, dp, x.U + at, ep, count);
+            store_tile(acc, s_to + i, ld);
+            if (!momentum) return;
+            for_each_in_tile<N>([&](int a, int b) INLINE {
+                acc[a][b] = keep_m(load(m + i + a * ld + b * width<T>));
+            });
+            multiply<T, N, true>(acc, keys_m + r, dp, x.U + at, ep, count);
+            store_tile(acc, m_to + i, ld);
+        });
+    }
+    // f(acc, row, column, offset) for all tiles of a plane.
+    template <class F> FORCE_INLINE void each_tile(F f) const {
+        for (int64_t r = 0; r < dp; r += TILE_ROWS) {
+            x.prefetch.issue(x.share);
+            for_each_tile<T>(0, ep, [&](auto& acc, int64_t at) INLINE { f(acc, r, at, r * ld + at); });
+        }
+    }
+
+    // to (rows × C) = from (rows × depth) times `transposed` (depth × C).
+    static void products(T* to, const T* from, int64_t rows, int64_t ld, const T* transposed, int64_t depth) {
+        memset(to, 0, rows * C * sizeof(T));
+        accumulate<T, false>(to, C, rows, C, from, ld, transposed, C, depth);
+    }
+    void weigh(T* to, const T* from) const {
+        for (int64_t i = 0; i < C * C; i += width<T>) {
+            store(to + i, load(&w.s[0][0] + i) * load(from + i));
+            if (erases) store(to + C * C + i, load(&w.z[0][0] + i) * load(from + C * C + i));
+        }
+    }
+
+    // u̇ of all tokens, from the last to the first, and the gradients O of predictions.
+    void solve(const T* D, const T* E) {
+        T factor[CHUNK] = {};
+        for (int64_t t = 0; t < count; t++) factor[t] = -x.delta(t) * x.c.at[ETA][t];
+        const T *W = WK, *Z = WK + C * C;
+        for_each_tile<T>(0, ep, [&](auto& acc, int64_t at) INLINE {
+            constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
+            for (int64_t half = C - TILE_ROWS; half >= 0; half -= TILE_ROWS) {
+                const int64_t below = half + TILE_ROWS;
+                for_each_in_tile<N>([&](int a, int b) INLINE { acc[a][b] = Vec<T>{}; });
+                multiply<T, N>(acc, keys_s + half * dp, dp, D + at, ld, d);
+                if (momentum) multiply<T, N>(acc, keys_m + half * dp, dp, E + at, ld, d);
+                multiply<T, N, true>(acc, W + half * C + half, C, x.G + half * ep + at, ep, C - half);
+                if (erases) {
+                    multiply<T, N, true>(acc, Z + below * C + half, C, x.O + below * ep + at, ep, C - below);
+#pragma GCC unroll 8
+                    for (int t = TILE_ROWS - 1; t >= 0; t--) {
+                        Vec<T> o[N];
+#pragma GCC unroll 2
+                        for (int j = 0; j < N; j++) {
+                            o[j] = factor[half + t] * acc[t][j];
+                            store(x.O + (half + t) * ep + at + j * width<T>, o[j]);
+                        }
+#pragma GCC unroll 8
+                        for (int r = 0; r < t; r++)
+#pragma GCC unroll 2
+                            for (int j = 0; j < N; j++) acc[r][j] += Z[(half + t) * C + half + r] * o[j];
+                    }
+                }
+                store_tile(acc, x.dV + half * ep + at, ep);
+            }
+        });
+    }
+
+    // weight · (R · B), lane by lane, for TILE_ROWS rows R of a plane; acc is zero. `dots` takes the products of R · B
+    // with the rows of QT or KT, and in lanes from C on with those of PT.
+    template <int N>
+    FORCE_INLINE void read_rows(Vec<T> (&acc)[TILE_ROWS][N], int64_t r, int64_t at, const T* plane, const T* B,
+                                int64_t ldb, const T* transposed, T* dots, const T* weight) const {
+        multiply<T, N>(acc, plane + r * ld, ld, B + at, ldb, e);
+#pragma GCC unroll 2
+        for (int j = 0; j < N; j++) {
+            const int64_t lane = at + j * width<T>;
+            const T* features = (lane < C ? transposed + lane : PT + lane - C) + r * C;
+            const Vec<T> factor = load(weight + lane);
+            Vec<T> dot = load(dots + lane);
+#pragma GCC unroll 8
+            for (int a = 0; a < TILE_ROWS; a++) {
+                dot += load(features + a * C) * acc[a][j];
+                acc[a][j] *= factor;
+            }
+            store(dots + lane, dot);
+        }
+    }
+    template <int N, class... Rest>
+    FORCE_INLINE void add_rows_of_m(Vec<T> (&acc)[TILE_ROWS][N], Rest... rest) const {
+        Vec<T> product[TILE_ROWS][N] = {};
+        read_rows<N>(product, rest...);
+        for_each_in_tile<N>([&](int a, int b) INLINE { acc[a][b] += product[a][b]; });
+    }
+    // q̇ = s_t g and ṗ = (s_{t-1} + ρ m_{t-1}) o.
+    void read_planes(const T* s, const T* m) {
+        memset(dots_s, 0, 2 * C * sizeof(T));
+        memset(dots_m, 0, 2 * C * sizeof(T));
+        for (int64_t r = 0; r < dp; r += TILE_ROWS) {
+            x.prefetch.issue(x.share);
+            for_each_tile<T>(0, erases ? 2 * C : C, [&](auto& acc, int64_t at) INLINE {
+                constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
+                if (s) read_rows<N>(acc, r, at, s, GOT, 2 * C, QT, dots_s, w.of_s);
+                if (m) add_rows_of_m<N>(acc, r, at, m, GOT, 2 * C, QT, dots_m, w.of_m);
+                multiply<T, N, true>(acc, x.K + r, dp, WUT + at, 2 * C, count);
+                store_tile(acc, dQPT + r * 2 * C + at, 2 * C);
+            });
+        }
+    }
+    // k̇ = E_t u, or without momentum γ D_t u.
+    void read_gradients(const T* D, const T* E) {
+        memset(dots_keys, 0, 2 * C * sizeof(T));
+        for (int64_t r = 0; r < dp; r += TILE_ROWS) {
+            x.prefetch.issue(x.share);
+            for_each_tile<T>(0, C, [&](auto& acc, int64_t at) INLINE {
+                constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
+                read_rows<N>(acc, r, at, D, UT, C, KT, dots_keys, w.s[count - 1]);
+                if (E) add_rows_of_m<N>(acc, r, at, E, UT, C, KT, dots_keys + C, w.m[count - 1]);
+                multiply<T, N, true>(acc, x.Q + r, dp, WU + at, C, count);
+                if (erases && !shared) multiply<T, N, true>(acc, x.P + r, dp, WU + C * C + at, C, count);
+                store_tile(acc, dKT + r * C + at, C);
+            });
+        }
+    }
+
+    // D and E before the chunk.
+    void retreat(T* D, T* E, const T* total) {
+        const Decay<T> keep_s(w.s_after), keep_m(w.m_after);
+        const T s_to_m = T(w.m_to_s_after);
+        if (momentum) {
+            scale_rows(GOs, x.G, erases ? 2 * C : C, ep, w.of_m, 1);
+            each_tile([&](auto& acc, int64_t r, int64_t at, int64_t i) INLINE {
+                constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
+                for_each_in_tile<N>([&](int a, int b) INLINE {
+                    const int64_t to = i + a * ld + b * width<T>;
+                    acc[a][b] = keep_m(load(E + to)) + s_to_m * load(total + to);
+                });
+                add_rank<N>(acc, r, at);
+                store_tile(acc, E + i, ld);
+            });
+        }
+        scale_rows(GOs, x.G, erases ? 2 * C : C, ep, w.of_s, 1);
+        each_tile([&](auto& acc, int64_t r, int64_t at, int64_t i) INLINE {
+            constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
+            for_each_in_tile<N>([&](int a, int b) INLINE { acc[a][b] = keep_s(load(D + i + a * ld + b * width<T>)); });
+            add_rank<N>(acc, r, at);
+            store_tile(acc, D + i, ld);
+        });
+    }
+    template <int N> FORCE_INLINE void add_rank(Vec<T> (&acc)[TILE_ROWS][N], int64_t r, int64_t at) const {
+        multiply<T, N, true>(acc, x.Q + r, dp, GOs + at, ep, count);
+        if (erases) multiply<T, N, true>(acc, x.P + r, dp, GOs + C * ep + at, ep, count);
+    }
+
+    T dot(const T* a, const T* b) const {  // of planes
+        constexpr int R = 4;
+        Vec<T> sum[R] = {};
+        for (int64_t row = 0; row < dp; row += R)
+            for (int64_t at = row * ld; at < row * ld + ep; at += width<T>)
+#pragma GCC unroll 4
+                for (int r = 0; r < R; r++) sum[r] += load(a + at + r * ld) * load(b + at + r * ld);
+        return horizontal_sum<T>((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    }
+    // From the gradients of the weights: of tokens, one in each lane, and of the planes before the chunk.
+    void learn_coefficients(const T* D, const T* E, const T* s, const T* m) {
+        constexpr int W = width<T>, V = CHUNK / W;
+        Vec<T> in_s[V], in_m[V], in_next[V] = {};  // of weights in s_t, in m_t, and in the prediction of token t + 1
+        for (int j = 0; j < V; j++) in_s[j] = load(dots_keys + j * W), in_m[j] = load(dots_keys + C + j * W);
+        T s_in_s = s ? dot(D, s) : 0, m_in_s = m ? dot(D, m) : 0, m_in_m = m ? dot(E, m) : 0;
+        T alpha = 1, beta = 1, rho = 0, power = T(w.m_after), s_in_next = 0, m_in_next = 0;
+        for (int64_t t = count - 1; t >= 0; t--) {
+            const T gamma = x.c.at[GAMMA][t], power_before = w.m_in_m[t];
+            Vec<T> of_alpha{}, of_beta{}, of_gamma{}, of_rho{};
+            s_in_s = alpha * s_in_s + dots_s[t] + s_in_next;
+            s_in_next = erases ? dots_s[C + t] : T(0);
+            of_alpha[0] = s_in_s * w.of_s[C + t];
+            if (momentum) {
+                m_in_s = alpha * m_in_s + dots_m[t] + m_in_next;
+                m_in_m = beta * m_in_m + rho * m_in_next + gamma * m_in_s;
+                m_in_next = erases ? dots_m[C + t] : T(0);
+                of_alpha[0] += t ? m_in_s * w.of_m[t - 1] : T(0);
+                of_beta[0] = m_in_m * power_before;
+                of_gamma[0] = m_in_s * power;
+                of_rho[0] = m_in_next * power_before;
+            }
+            for (int j = 0; j < V; j++) {
+                const int64_t at = t * C + j * W;
+                const Vec<T> s_before = t ? load(w.s[t - 1] + j * W) : Vec<T>{};
+                const Vec<T> m_before = t ? load(w.m[t - 1] + j * W) : Vec<T>{};
+                in_s[j] = alpha * in_s[j] + load(QK + at) * load(GU + at) + in_next[j];
+                if (momentum) in_m[j] = beta * in_m[j] + rho * in_next[j] + gamma * in_s[j];
+                if (erases) in_next[j] = load(QK + C * C + at) * load(GU + C * C + at);
+                of_alpha += in_s[j] * s_before;
+                of_beta += in_m[j] * m_before;
+                of_gamma += in_s[j] * load(w.m[t] + j * W);
+                of_rho += in_next[j] * m_before;
+            }
+            alpha = T(x.c.alpha[t]), beta = T(x.c.beta[t]), power = power_before;
+            rho = x.c.erase == ERASE_LOOKAHEAD ? x.c.at[LOOKAHEAD][t] : T(0);
+            store(x.part(ALPHA, t), of_alpha);
+            store(x.part(GAMMA, t), of_gamma);
+            if (!momentum) continue;
+            store(x.part(BETA, t), of_beta);
+            store(x.part(LOOKAHEAD, t), of_rho);
+        }
+    }
+
+    // All gradients of the chunk. D and E go from after it to before it; `total` is D, or for blocked summation all of
+    // it. s and m are the planes before the chunk.
+    void run(T* D, T* E, const T* total, const T* s, const T* m) {
+        transpose(QT, C, x.Q, dp, C, dp);
+        transpose(KT, C, x.K, dp, C, dp);
+        if (PT != KT) transpose(PT, C, x.P, dp, C, dp);
+        transpose(UT, C, x.U, ep, C, ep);
+        products(QK, x.Q, C, dp, KT, d);
+        if (erases) products(QK + C * C, x.P, C, dp, KT, d);
+        weigh(WK, QK);
+        solve(total, E);
+        for (int64_t t = 0; t < count; t++) x.finish_token(t, 0, ep);
+        transpose(GOT, 2 * C, x.G, ep, erases ? 2 * C : C, ep);
+        products(GU, x.G, erases ? 2 * C : C, ep, UT, e);
+        weigh(WU, GU);
+        transpose(WUT, 2 * C, WU, C, erases ? 2 * C : C, C);
+        for (int64_t t = 0; shared && t < C; t++) add_to(WUT + (2 * t + 1) * C, WU + (C + t) * C, C);
+        if (x.begins) s = m = nullptr;
+        read_planes(s, m);
+        read_gradients(total, E);
+        transpose(x.dQ, dp, dQPT, 2 * C, dp, C);
+        if (erases) transpose(x.dP, dp, dQPT + C, 2 * C, dp, C);
+        transpose(x.dK, dp, dKT, C, dp, C);
+        learn_coefficients(total, E, s, m);
+        retreat(D, E, total);
+    }
+};
+
+}  // namespace
