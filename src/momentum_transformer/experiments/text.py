@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (the field's name for it)
@@ -47,7 +47,12 @@ class TextConfig:
     model: ModelConfig
     data: TextData
     train: TrainConfig
-    positions: bool = True
+    positions: Literal["own", "on", "off"] = "own"  # own: in the modern block only where the mixer knows no order
+
+    def has_positions(self) -> bool:
+        if self.positions != "own":
+            return self.positions == "on"
+        return self.model.block == "paper" or not self.model.knows_order()
 
     def __post_init__(self) -> None:
         if self.train.select != "loss":
@@ -57,7 +62,7 @@ class TextConfig:
 def text_config(model: str, scale: str) -> TextConfig:
     check_scale("text", scale, lacks=LACKS)
     if scale == "tiny":
-        sizes = sized(model, **TINY_SIZES, norm="pre", activation="gelu")
+        sizes = sized(model, **TINY_SIZES, block="modern")
         return TextConfig(sizes, TextData(context=16, validation=0.002), TINY_TRAIN)
     small = scale == "small"
     sizes = sized(
@@ -67,8 +72,7 @@ def text_config(model: str, scale: str) -> TextConfig:
         heads=4 if small else 6,
         feedforward=512 if small else 1536,
         dropout=0.0 if small else 0.2,
-        norm="pre",
-        activation="gelu",
+        block="modern",
         decay_steps=(0.001, 0.1),  # text may forget
     )
     train = TrainConfig(
@@ -78,9 +82,11 @@ def text_config(model: str, scale: str) -> TextConfig:
         learning_rate=1e-3,
         betas=(0.9, 0.99),
         weight_decay=0.1,
+        decayed="matrices",
         clip="global",
-        schedule="one-cycle",
-        warmup=0.05,
+        schedule="cosine",
+        warmup=0.05 if small else 0.02,
+        final_rate=1e-4,
         evaluate_every=200 if small else 250,
         save_every=200 if small else 250,
     )
@@ -96,7 +102,9 @@ class TextTask:
         self.data_dir = data_root(data_dir)
         torch.manual_seed(seed)
         encoder = config.model.encoder(causal=True)
-        self.model: nn.Module = LanguageModel(BYTES, encoder, positions=config.positions)
+        self.model: nn.Module = LanguageModel(
+            BYTES, encoder, positions=config.has_positions(), tied=config.model.block == "modern"
+        )
 
     @cached_property
     def _text(self) -> ByteText:
