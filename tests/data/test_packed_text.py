@@ -60,7 +60,7 @@ def test_windows_say_where_documents_begin(tmp_path: Path) -> None:
 
 
 def test_files_may_be_packed_and_folders_are_read_by_name(tmp_path: Path) -> None:
-    (tmp_path / "b.txt.gz").write_bytes(gzip.compress("zwei".encode()))
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"zwei"))
     (tmp_path / "a.txt").write_text("\ufeffeins", encoding="utf-8")
     (tmp_path / "notes.md").write_text("no")
     assert list(read_documents(text_files([tmp_path]))) == ["eins", "zwei"]

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -129,7 +130,7 @@ class Pieces:
             return known
         numbers = list(word.encode())
         while len(numbers) > 1:
-            pair = min(zip(numbers, numbers[1:], strict=False), key=lambda p: self._ranks.get(p, len(self._ranks)))
+            pair = min(pairwise(numbers), key=lambda p: self._ranks.get(p, len(self._ranks)))
             if pair not in self._ranks:
                 break
             numbers = _joined(numbers, pair, BYTES + self._ranks[pair])
@@ -144,7 +145,7 @@ def _merges(words: list[tuple[str, int]], count: int) -> list[tuple[int, int]]:
     frequency: Counter[tuple[int, int]] = Counter()
     places: dict[tuple[int, int], set[int]] = {}
     for i, numbers in enumerate(spelled):
-        for pair in zip(numbers, numbers[1:], strict=False):
+        for pair in pairwise(numbers):
             frequency[pair] += times[i]
             places.setdefault(pair, set()).add(i)
     waiting = [(-many, pair) for pair, many in frequency.items()]
@@ -160,10 +161,10 @@ def _merges(words: list[tuple[str, int]], count: int) -> list[tuple[int, int]]:
         merges.append(pair)
         for i in places.pop(pair):
             before, after = spelled[i], _joined(spelled[i], pair, made)
-            for old in zip(before, before[1:], strict=False):
+            for old in pairwise(before):
                 frequency[old] -= times[i]
                 changed.add(old)
-            for new in zip(after, after[1:], strict=False):
+            for new in pairwise(after):
                 frequency[new] += times[i]
                 places.setdefault(new, set()).add(i)
                 changed.add(new)
