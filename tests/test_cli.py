@@ -119,6 +119,7 @@ def test_of_many_processes_one_speaks(capsys: pytest.CaptureFixture[str], monkey
             "momentum: fidelity must be one of 'paper', 'released', not 'realeased'",
         ),
         (["train", "lra-text", "--data-dir", "nowhere"], "momentum: aclImdb is not in nowhere: put aclImdb_v1.tar.gz"),
+        (["generate", "nowhere", "--prompt", "x"], "momentum: nowhere is not a run directory: it has no config.json"),
         (["evaluate", "nowhere"], "momentum: nowhere is not a run directory: it has no config.json"),
         (["export", "nowhere", "out"], "momentum: nowhere is not a run directory: it has no config.json"),
         (["report", "nowhere"], "momentum: there is no nowhere"),

@@ -24,6 +24,9 @@ APPLIES: dict[str, dict[str, str]] = {  # command → flag that is not for every
 }
 
 
+UNKNOWN = "?"  # what a command is about, where that is not known: no flag is refused
+
+
 class UsageError(Exception):
     """Words that make no command; the message is for the user."""
 
@@ -36,7 +39,9 @@ def parse(kinds: Sequence[type], words: Sequence[str], *, description: str) -> A
         raise UsageError(f"unknown command {words[0]!r}; {_nearest(words[0], named)}momentum --help shows all")
     if name is not None:
         subject, flags = _subject(name, words[1:]), APPLIES.get(name, {})
-        hidden = {flag for flag, pattern in flags.items() if subject is None or not re.fullmatch(pattern, subject)}
+        hidden = {flag for flag, pattern in flags.items() if not re.fullmatch(pattern, subject or "")}
+        if subject == UNKNOWN:
+            hidden = set()
         _check(named[name], name, words[1:], hidden, subject)
         named[name] = _without(named[name], hidden)
     said = io.StringIO()
@@ -62,7 +67,7 @@ def _subject(name: str, words: Sequence[str]) -> str | None:
     try:
         return str(json.loads((Path(first or "") / "config.json").read_text())["experiment"])
     except (OSError, ValueError, KeyError, TypeError):
-        return "pictures" if first is None else first  # without a run, the model of the package draws
+        return "pictures" if first is None else UNKNOWN  # without a run, the model of the package draws
 
 
 def _is_value(words: Sequence[str], i: int) -> bool:

@@ -12,6 +12,7 @@ from .lra import lra_sections
 from .pictures import picture_section
 from .section import Section, separated
 from .tables import Table, spread
+from .text import text_section
 from .translation import translation_section
 
 
@@ -22,6 +23,7 @@ def make_sections(runs: Sequence[Run]) -> list[Section]:
         "copy-ablation-beta": beta_section,
         "copy-weighting": weighting_section,
         "copy-sweep": coefficient_section,
+        "text": text_section,
         **dict.fromkeys(SHAPES, picture_section),
         "translation": translation_section,
         "translation-iwslt16": translation_section,
