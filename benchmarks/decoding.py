@@ -3,9 +3,9 @@
     python -m benchmarks.decoding --out results/contexts.json
 
 Language models of the same size, untrained, decode in place on one thread. A context is not run through: a softmax
-layer gets a key-value cache of so many random keys and values, a recurrence a random state, since their size decides the
-time, not their content. Models take turns, the best of several rounds counts, in the processor's time; nothing is timed
-unless decoding agrees with the parallel form.
+layer gets a key-value cache of so many random keys and values, a recurrence a random state, since their size decides
+the time, not their content. Models take turns, the best of several rounds counts, in the processor's time; nothing is
+timed unless decoding agrees with the parallel form.
 """
 
 import argparse
@@ -35,7 +35,7 @@ AGREES = 1e-3
 
 def language_model(name: str) -> LanguageModel:
     torch.manual_seed(0)
-    config = named(ModelConfig(**SIZES, block="modern", dropout=0.0, attention_dropout=0.0), name)  # type: ignore[arg-type]
+    config = named(ModelConfig(**SIZES, block="modern", dropout=0.0, attention_dropout=0.0), name)
     return LanguageModel(VOCABULARY, config.encoder(causal=True), positions=False, tied=True).eval()
 
 

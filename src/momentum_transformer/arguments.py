@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
-from typing import Any, Union, get_type_hints
+from typing import Any, Union, cast, get_type_hints
 
 import tyro
 
@@ -47,12 +47,8 @@ def parse(kinds: Sequence[type], words: Sequence[str], *, description: str) -> A
     said = io.StringIO()
     try:
         with redirect_stderr(said):
-            return tyro.cli(
-                Union[tuple(named.values())],  # type: ignore[arg-type]  # noqa: UP007 (made of a list)
-                prog="momentum",
-                description=description,
-                args=list(words),
-            )
+            union: Any = Union[tuple(named.values())]  # noqa: UP007 (made of a list)
+            return tyro.cli(union, prog="momentum", description=description, args=list(words))
     except SystemExit as stop:
         if not stop.code:
             raise
@@ -104,9 +100,9 @@ def _without(kind: type, hidden: set[str]) -> type:
     """The same command without these flags."""
     if not hidden:
         return kind
-    hints = get_type_hints(kind, include_extras=True)
+    hints, suppress = get_type_hints(kind, include_extras=True), cast(Any, tyro.conf.Suppress)
     suppressed = [
-        (field.name, tyro.conf.Suppress[hints[field.name]], dataclasses.field(default=field.default))
+        (field.name, suppress[hints[field.name]], dataclasses.field(default=field.default))
         for field in dataclasses.fields(kind)
         if field.name in hidden
     ]

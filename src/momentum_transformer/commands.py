@@ -128,8 +128,14 @@ def _(command: cli.Generate) -> int:
             sampling = Sampling(top_k=command.top_k, top_p=command.top_p, seed=command.seed, **heat)
         except ValueError as error:
             raise ConfigurationError(f"--{error}") from None
-        words = {"prompt": command.prompt, "tokens": command.tokens, "stop": command.stop}
-        write_text(run, **words, sampling=sampling, checkpoint=command.checkpoint)
+        write_text(
+            run,
+            prompt=command.prompt,
+            tokens=command.tokens,
+            sampling=sampling,
+            stop=command.stop,
+            checkpoint=command.checkpoint,
+        )
         return 0
     generate_pictures(
         run,

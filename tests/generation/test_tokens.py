@@ -71,7 +71,7 @@ def test_top_k_and_top_p_leave_the_unlikely_out() -> None:
     generator = torch.Generator().manual_seed(0)
 
     def seen(**options: float) -> set[int]:
-        return {Sampling(temperature=1.0, **options).choose(logits, generator) for _ in range(300)}  # type: ignore[arg-type]
+        return {Sampling(temperature=1.0, **options).choose(logits, generator) for _ in range(300)}
 
     assert seen() == {0, 1, 2, 3}
     assert seen(top_k=2) == {0, 1}
@@ -91,7 +91,7 @@ def test_top_k_and_top_p_leave_the_unlikely_out() -> None:
 )
 def test_impossible_sampling_is_refused(options: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Sampling(**options)  # type: ignore[arg-type]
+        Sampling(**options)
 
 
 def test_the_state_of_a_recurrence_does_not_grow_and_that_of_softmax_does() -> None:

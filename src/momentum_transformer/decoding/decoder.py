@@ -87,9 +87,9 @@ class Decoder:
             if isinstance(encoder.final_norm, nn.LayerNorm | nn.RMSNorm):
                 self._program.residual_norm(self.x, None, self.x, norm=encoder.final_norm)
             if head is not None:
-                weight, bias = (head.weight, head.bias) if isinstance(head, nn.Linear) else head
-                self.y = self.x.new_empty(batch, len(weight))
-                self._program.linear(self.x, weight, bias, self.y)
+                matrix, bias = (head.weight, head.bias) if isinstance(head, nn.Linear) else head
+                self.y = self.x.new_empty(batch, len(matrix))
+                self._program.linear(self.x, matrix, bias, self.y)
             self._program.finish(self.x.dtype)
 
     @property

@@ -136,9 +136,8 @@ def _run_all(todo: Todo, *, scale: str, out: Path, jobs: int, data_dir: Path | N
         if stop.is_set():
             return False
         with watch.running(request, run.path) as silent:
-            streams = {"stdout": subprocess.DEVNULL} if silent else {}
-            words = _command(request, run, out, data_dir)
-            code = subprocess.run(words, env=_environment(jobs), **streams).returncode
+            words, stdout = _command(request, run, out, data_dir), subprocess.DEVNULL if silent else None
+            code = subprocess.run(words, env=_environment(jobs), stdout=stdout).returncode
         if code:
             stop.set()
         return code == 0

@@ -44,9 +44,9 @@ def text_section(found: list[Group], scale: str, title: str) -> Section | None:
     ]
     config = scored[0].runs[0].config
     intro = (
-        f"Scale {scale}: {config.model.depth} layers of width {config.model.width}, {config.model.heads} heads, context "
-        f"{config.data.context}, {config.train.steps} steps of {config.train.batch_size} windows. Scored on the whole "
-        "last tenth of the text by the checkpoint that was best on other text."
+        f"Scale {scale}: {config.model.depth} layers of width {config.model.width}, {config.model.heads} heads, "
+        f"context {config.data.context}, {config.train.steps} steps of {config.train.batch_size} windows. Scored on "
+        "the whole last tenth of the text by the checkpoint that was best on other text."
     )
     name = f"{title}, scale {scale}"
     return Section(f"text-{scale}", name, intro, _figure(scored), Table(name, columns, rows), tuple(findings))
