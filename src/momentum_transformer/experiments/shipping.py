@@ -1,7 +1,7 @@
 """Make the runs that come with the package: `python -m momentum_transformer.experiments.shipping`, or `make shipped`.
 
 Each is trained in a run directory (one that is there is carried on), and what using it needs is kept: the
-configuration, the best weights in half precision, the metrics, and a model card. `--only mnist text` makes some of them.
+configuration, the best weights in half precision, the metrics, and a model card. `--only mnist text/softmax` makes some.
 """
 
 import argparse
@@ -70,15 +70,16 @@ def ship(request: Request, run: Path, place: Path) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="experiments or models; without it, all")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="such as mnist or text/softmax")
     parser.add_argument("--runs", type=Path, default=Path("runs/shipped"), help="where they are trained")
     parser.add_argument("--out", type=Path, default=SHIPPED, help="where they are kept")
     parser.add_argument("--data-dir", type=Path, default=None)
     asked = parser.parse_args(arguments)
-    wanted = [one for one in SHIPMENTS if not asked.only or {one.experiment, one.model} & set(asked.only)]
-    if not wanted:
-        known = sorted({name for one in SHIPMENTS for name in (one.experiment, one.model)})
-        parser.error(f"--only knows {', '.join(known)}, not {', '.join(asked.only)}")
+    names = {one: (one.experiment, f"{one.experiment}/{one.model}") for one in SHIPMENTS}
+    known = dict.fromkeys(name for both in names.values() for name in both)
+    if unknown := [name for name in asked.only or () if name not in known]:
+        parser.error(f"--only knows {', '.join(known)}, not {unknown[0]}")
+    wanted = [one for one in SHIPMENTS if not asked.only or set(names[one]) & set(asked.only)]
     keep_freed_memory()
     console = Console(highlight=False)
     for request in wanted:
