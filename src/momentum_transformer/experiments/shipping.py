@@ -1,7 +1,8 @@
 """Make the runs that come with the package: `python -m momentum_transformer.experiments.shipping`, or `make shipped`.
 
 Each is trained in a run directory (one that is there is carried on), and what using it needs is kept: the
-configuration, the best weights in half precision, the metrics, and a model card. `--only mnist text/softmax` makes some.
+configuration, the best weights in half precision, the metrics, and a model card.
+`--only mnist text/softmax` makes some.
 """
 
 import argparse
