@@ -26,15 +26,17 @@ from .runs import Request, run_training
 from .shipped import SHIPPED
 
 DIGITS = (
-    "model.width=96",
-    "model.feedforward=384",
-    "train.steps=1000",
-    "train.evaluate_every=200",
+    "model.depth=3",
+    "model.width=64",
+    "model.feedforward=256",
+    "train.steps=600",
+    "train.batch_size=16",
+    "train.learning_rate=0.004",
     "data.validation=100",
 )
 SHIPMENTS = (
-    *(Request("mnist", model, "medium", 0, DIGITS) for model in ("linear", "momentum", "gated-delta", "softmax")),
-    Request("multi30k", "autoregressive", "small", 0, ("train.steps=2400",)),
+    *(Request("mnist", model, "medium", 0, DIGITS) for model in ("softmax", "linear", "momentum", "gated-delta")),
+    Request("multi30k", "autoregressive"),
     Request("text", "gated-delta"),
     Request("text", "softmax"),
 )
@@ -102,8 +104,8 @@ def model_card(request: Request, run: RunDirectory, parameters: int) -> str:
     """What the model is, what it was trained on and how well it does: from the run's own files."""
     origin = run.read("provenance.json")
     lines = run.metrics()
-    test = next((line for line in reversed(lines) if line["kind"] == "test"), {})
-    end = next((line for line in reversed(lines) if line["kind"] == "end"), {})
+    last = {line["kind"]: line for line in lines}
+    test, end = last.get("test", {}), last["end"]
     scores = [(name, value) for name, value in test.items() if isinstance(value, float)]
     words = [request.experiment, "--model", request.model, "--scale", request.scale, "--seed", str(request.seed)]
     words += [word for setting in request.settings for word in ("--set", setting)]
@@ -112,7 +114,7 @@ def model_card(request: Request, run: RunDirectory, parameters: int) -> str:
         ("does", about),
         ("parameters", f"{parameters:,}, kept in half precision"),
         ("trained on", f"{data}; {licence}"),
-        ("steps", f"{end.get('step', 0):,}, {end.get('seconds', 0) / 60:.0f} minutes on {origin.get('cpu')}"),
+        ("steps", f"{end['step']:,}, {end['seconds'] / 60:.0f} minutes on {origin.get('cpu')}"),
         *((f"{name} (test)", f"{value:.4g}") for name, value in scores),
         ("commit", str(origin.get("commit"))),
         ("limits", "small, and made to be looked at: not for any decision about people or things"),
