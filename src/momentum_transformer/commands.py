@@ -20,7 +20,7 @@ from .experiments.queue import run_queue
 from .experiments.queue_state import show_queue
 from .experiments.reproduce import run_study
 from .experiments.runs import Request, experiment_of, run_evaluation, run_training
-from .experiments.shipped import shipped_run
+from .experiments.shipped import shipped_run, shipped_runs
 from .experiments.translating import translate_text
 from .experiments.writing import write_text
 from .generation.grids import PictureError
@@ -261,20 +261,23 @@ def _(command: cli.Serve) -> int:
         from .web.runs import load_models
         from .web.server import address, is_private, open_socket, serve
         from .web.studio import Studio
+        from .web.training import Watch
     except ModuleNotFoundError as error:
         raise ConfigurationError(f"the page needs {error.name}: pip install 'momentum-transformer[web]'") from None
-    runs = command.runs or tuple(filter(None, [shipped_run()]))
+    runs = command.runs or shipped_runs()
     if not runs:
         raise RunError("there is no model to serve yet; make one: momentum train digits, then: momentum serve runs")
     with open_socket(command.host, command.port) as listening:
-        models, translators, missing = load_models(runs, command.data_dir)
+        loaded = load_models(runs, command.data_dir)
+        missing = loaded.missing
         if not is_private(listening):
             missing.append("others can reach this page: everyone in your network may use this machine's models")
         for line in missing:
             CONSOLE.print(line, soft_wrap=True)
-        names = [*(model.name for model in models), *(translator.name for translator in translators)]
+        names = loaded.names
         shown = f"{len(names)} models" if len(names) > 1 else names[0]
         CONSOLE.print(f"{shown}: {address(listening)} (Ctrl-C stops)", soft_wrap=True)
-        serve(Studio(models, translators), listening, host=command.host)
+        watch = Watch(command.runs or (Path("runs"),), *(() if command.runs else runs))
+        serve(Studio(*loaded[:3]), watch, listening, host=command.host)
     CONSOLE.print("stopped")
     return 0

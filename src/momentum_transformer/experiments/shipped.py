@@ -1,10 +1,16 @@
-"""The trained run that comes with the package, so that there is something to draw with right after installing."""
+"""The trained runs that come with the package, so that there is something to look at right after installing."""
 
 from pathlib import Path
 
 SHIPPED = Path(__file__).parents[1] / "shipped"
+FIRST = "mnist/momentum"  # the one that draws, where none is named
+
+
+def shipped_runs() -> tuple[Path, ...]:
+    """The folder of all of them, or nothing where this installation has none."""
+    return (SHIPPED,) if any(SHIPPED.rglob("config.json")) else ()
 
 
 def shipped_run() -> Path | None:
-    """Its run directory, or None where this installation has none."""
-    return SHIPPED if (SHIPPED / "config.json").is_file() else None
+    """The run directory of the first one, or None where this installation has none."""
+    return SHIPPED / FIRST if (SHIPPED / FIRST / "config.json").is_file() else None

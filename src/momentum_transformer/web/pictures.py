@@ -20,6 +20,7 @@ class TrainedModel:
     """A trained pixel model; `Drawable` says what its parts mean."""
 
     name: str
+    note: str
     subject: str
     picture: Picture
     momentum: tuple[float, float] | None

@@ -84,10 +84,10 @@ export function setUpPictures({ models, examples, most_models: most }) {
       return;
     }
     const given = sketch.given.slice();
-    const cards = new Map(asked.map((position) => [position, new Card(models[position].name, sketch.picture)]));
+    const cards = new Map(asked.map((position) => [position, new Card(models[position], sketch.picture)]));
     const shown = [...cards.values()];
     if (example !== null) {
-      shown.unshift(new Card("test image", sketch.picture));
+      shown.unshift(new Card({ name: "test image", note: "" }, sketch.picture));
       shown[0].still(examples[sketch.picture.subject][example]);
     }
     byId("cards").replaceChildren(...shown.map((card) => card.element));
@@ -99,7 +99,7 @@ export function setUpPictures({ models, examples, most_models: most }) {
       temperature: Number(byId("temperature").value),
       seed: Number(byId("seed").value),
     };
-    work.run(ask, { meanwhile: "Drawing …", receive: (event) => cards.get(event.model).receive(event) });
+    work.run(ask, { meanwhile: "Drawing …", cards });
   }
 
   byId("controls").addEventListener("submit", (event) => {
