@@ -3,7 +3,7 @@
 from pathlib import Path
 
 SHIPPED = Path(__file__).parents[1] / "shipped"
-FIRST = "mnist/momentum"  # the one that draws, where none is named
+DRAWS = ("mnist/momentum", "digits/momentum")  # the first that is there draws, where none is named
 
 
 def shipped_runs() -> tuple[Path, ...]:
@@ -12,5 +12,5 @@ def shipped_runs() -> tuple[Path, ...]:
 
 
 def shipped_run() -> Path | None:
-    """The run directory of the first one, or None where this installation has none."""
-    return SHIPPED / FIRST if (SHIPPED / FIRST / "config.json").is_file() else None
+    """The run directory of one that draws, or None where this installation has none."""
+    return next((SHIPPED / name for name in DRAWS if (SHIPPED / name / "config.json").is_file()), None)
