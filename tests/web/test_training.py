@@ -19,8 +19,9 @@ def begin(root: Path, name: str = "run", *, steps: int = 100) -> Path:
         "scale": "small",
         "seed": 0,
         "settings": ["data.context=8"],
+        "config": {"train": {"steps": steps}},
     }
-    (run / "config.json").write_text(json.dumps({**stored, "settings": ["data.context=8"], "config": {"train": {"steps": steps}}}))
+    (run / "config.json").write_text(json.dumps(stored))
     return run
 
 

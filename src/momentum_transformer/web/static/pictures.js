@@ -21,6 +21,8 @@ export function setUpPictures({ models, examples, most_models: most }) {
   const subjects = [...new Set(models.map((model) => model.subject))];
   byId("subject").replaceChildren(...subjects.map((subject) => new Option(subject)));
   byId("subject-field").hidden = subjects.length < 2;
+  const count = (subject) => models.filter((model) => model.subject === subject).length;
+  byId("subject").value = subjects.reduce((most, subject) => (count(subject) > count(most) ? subject : most));
   byId("subject").addEventListener("change", chooseSubject);
 
   function chooseSubject() {
