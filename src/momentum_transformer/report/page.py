@@ -23,6 +23,7 @@ from .section import SETTLED, Section
 from .sections import make_sections
 from .tables import Table
 
+VERSIONS = ("momentum-transformer", "torch", "numpy")
 MOST_CHARACTERS = 1_000  # of a text that is shown
 SPREAD = "± is half the range over seeds, from the lowest to the highest."
 CSS = """
@@ -48,7 +49,8 @@ td { white-space: nowrap; } th, td { padding: .25rem .7rem; border-bottom: 1px s
 th:first-child, td:first-child { text-align: left; }
 thead th { border-bottom: 2px solid var(--faint); } li { margin: .2rem 0; }
 footer, .note { color: var(--faint); font-size: .88rem; }
-.headline { padding: .8rem 1.2rem; border-radius: .6rem; background: var(--tint); } .headline p { margin: .3rem 0; }
+.headline { margin: 1rem 0; padding: .8rem 1.2rem; border-radius: .6rem; background: var(--tint); }
+.headline p { margin: .3rem 0; }
 .gallery { display: flex; flex-wrap: wrap; gap: 1rem; } .gallery figure { margin: 0; flex: 1 1 10rem; min-width: 0; }
 .gallery img { width: 100%; max-width: 16rem; image-rendering: pixelated; }
 .texts figure { flex: 1 1 20rem; }
@@ -56,7 +58,7 @@ footer, .note { color: var(--faint); font-size: .88rem; }
   white-space: pre-wrap; overflow-wrap: anywhere; background: var(--tint); max-height: 20rem; overflow: auto; }
 nav { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; }
 @media (max-width: 40rem) { body { margin: 1rem auto; } h1 { font-size: 1.35rem; } h2 { font-size: 1.15rem; }
-  th, td { padding: .25rem .45rem; } }
+  th, td { padding: .25rem .45rem; } td:first-child { white-space: normal; min-width: 8rem; } }
 """
 
 
@@ -173,8 +175,8 @@ def _texts(section: Section) -> str:
 def _sources(runs: Sequence[Run]) -> str:
     """Each distinct combination of code, machine and versions, and how many runs it made."""
     counts = Counter(_source(run.provenance) for run in runs)
-    rows = tuple((*source, str(count)) for source, count in counts.items())
-    columns = ("commit", "processor", "cores", "threads", "GPU", "versions", "runs")
+    rows = tuple((commit, str(count), *others) for (commit, *others), count in counts.items())
+    columns = ("commit", "runs", "processor", "cores", "threads", "GPU", *(f"version of {name}" for name in VERSIONS))
     return f'<div class="scroll">{Table("Code, machine and versions", columns, rows).html()}</div>'
 
 
@@ -182,9 +184,6 @@ def _source(provenance: dict[str, Any]) -> tuple[str, ...]:
     commit = str(provenance.get("commit") or "not known")[:12]
     versions = provenance.get("versions")
     known = versions if isinstance(versions, dict) else {}
-    machine = (str(provenance.get(name) or "–") for name in ("cpu", "cores", "threads", "gpu"))
-    return (
-        f"{commit} with changes" if provenance.get("dirty") else commit,
-        *machine,
-        ", ".join(f"{name} {version}" for name, version in known.items() if version) or "–",
-    )
+    machine = (provenance.get(name) for name in ("cpu", "cores", "threads", "gpu"))
+    shown = (str(value or "–") for value in (*machine, *(known.get(name) for name in VERSIONS)))
+    return (f"{commit} with changes" if provenance.get("dirty") else commit, *shown)
