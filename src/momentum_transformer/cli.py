@@ -242,13 +242,13 @@ class Export:
 
 @dataclass(frozen=True)
 class Serve:
-    """Serve a page where trained models complete pictures and translate text, side by side. Ctrl-C ends it.
+    """Serve a page where models draw, translate and write side by side, and runs are watched. Ctrl-C ends it.
 
-    Example: momentum serve runs/mnist runs/multi30k
+    Example: momentum serve runs
     """
 
     runs: Positional[tuple[Path, ...]] = ()
-    """Run directories, or folders that hold them; by default the model that comes with this package."""
+    """Run directories, or folders that hold them; by default the models that come with this package."""
     host: str = "127.0.0.1"
     """Address to listen on; by default only this machine can reach the page."""
     port: int = 8000

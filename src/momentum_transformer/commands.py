@@ -275,7 +275,7 @@ def _(command: cli.Serve) -> int:
         for line in missing:
             CONSOLE.print(line, soft_wrap=True)
         names = loaded.names
-        shown = f"{len(names)} models" if len(names) > 1 else names[0]
+        shown = f"{len(names)} models" if len(names) > 1 else names[0] if names else "no model yet, but runs to watch"
         CONSOLE.print(f"{shown}: {address(listening)} (Ctrl-C stops)", soft_wrap=True)
         watch = Watch(command.runs or (Path("runs"),), *(() if command.runs else runs))
         serve(Studio(*loaded[:3]), watch, listening, host=command.host)

@@ -103,10 +103,21 @@ def test_a_named_run_must_be_usable(runs: Path, tmp_path: Path) -> None:
     (broken / "checkpoint" / "best.safetensors").unlink()
     with pytest.raises(CheckpointError, match="there is no checkpoint"):
         load_models([broken])
+    watched = load_models([tmp_path])  # it is under way
+    assert watched.names == []
+    assert watched.missing[0].startswith("left out: there is no checkpoint")
+    RunDirectory(broken).append_metrics({"kind": "end", "step": 8})
     with pytest.raises(
         RunError, match=r"no trained run that draws, translates or writes in .* \(left out: there is no checkpoint"
     ):
         load_models([tmp_path])
+
+
+def test_the_step_of_an_unfinished_run_is_noted(tmp_path: Path) -> None:
+    run = begin(tmp_path, "digits", "linear")
+    assert [model.note for model in load_models([run]).models] == ["step 0 of 20"]
+    RunDirectory(run).append_metrics({"kind": "end", "step": 20})
+    assert [model.note for model in load_models([run]).models] == [""]
 
 
 def test_models_of_one_kind_are_told_apart(runs: Path, tmp_path: Path) -> None:

@@ -22,8 +22,9 @@ from ..training.loop import TrainingError
 from ..training.run_directory import RunDirectory, RunError
 from . import EXPERIMENTS
 from .configuration import ConfigurationError
-from .runs import Request, run_training
-from .shipped import SHIPPED
+from .pictures import PictureTask
+from .runs import Request, load_task, run_training
+from .shipped import KEPT_IMAGES, SHIPPED
 
 PICTURES = (
     "model.depth=3",
@@ -48,8 +49,11 @@ DATA = {
     "multi30k": ("Multi30k, 29,000 captions", "translates short English captions into German", "Elliott et al. 2016"),
     "text": ("tiny Shakespeare, 1.1 MB", "continues a text in the manner of Shakespeare's plays", "public domain"),
 }
-KEPT = ("config.json", "provenance.json", "metrics.jsonl", "vocabulary.model", "vocabulary.json", "samples.jsonl")
-KEPT_SAMPLES = ("samples/steps.jsonl",)
+IMAGES = 12  # of the test split, to begin a picture with
+KEPT = (
+    *("config.json", "provenance.json", "metrics.jsonl", "samples.jsonl"),
+    *("vocabulary.model", "vocabulary.json", "samples/steps.jsonl"),
+)
 ERRORS = (CheckpointError, ConfigurationError, DataError, RunError, TrainingError)
 
 
@@ -57,7 +61,7 @@ def ship(request: Request, run: Path, place: Path) -> None:
     """Keep in `place` what using a finished run needs."""
     if place.exists():
         shutil.rmtree(place)
-    for name in (*KEPT, *KEPT_SAMPLES):
+    for name in KEPT:
         if (run / name).is_file():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(run / name, place / name)
@@ -69,6 +73,10 @@ def ship(request: Request, run: Path, place: Path) -> None:
     }
     (place / "checkpoint").mkdir()
     save_file(weights, RunDirectory(place).best, metadata={"progress": json.dumps(progress)})
+    task, _, _ = load_task(run)
+    if isinstance(task, PictureTask):
+        (place / KEPT_IMAGES).parent.mkdir(exist_ok=True)
+        (place / KEPT_IMAGES).write_bytes(bytes(task.test_images[:IMAGES].flatten().tolist()))
     parameters = sum(weight.numel() for weight in weights.values())
     (place / "README.md").write_text(model_card(request, RunDirectory(place), parameters))
 

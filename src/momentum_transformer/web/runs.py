@@ -16,7 +16,7 @@ from ..experiments.translation_scales import TEACHER
 from ..training.checkpoint import CheckpointError, read_checkpoint
 from ..training.run_directory import RunDirectory, RunError, find_runs
 from .models import Picture
-from .pictures import TrainedModel
+from .pictures import TrainedModel, kept_images
 from .translators import TrainedTranslator, read_examples, warm_up
 from .writers import TrainedWriter
 
@@ -67,7 +67,8 @@ class Loaded(NamedTuple):
 def load_models(paths: Sequence[Path], data_dir: Path | None = None) -> Loaded:
     """The models of run directories, or of all below a folder.
 
-    A run that was named must be usable. Below a folder, runs that are not are left out.
+    A run that was named must be usable. Below a folder, runs that are not are left out; where none is, one must be
+    under way, which the page can watch.
     """
     runs: dict[Path, Run] = {}
     missing: list[str] = []
@@ -82,7 +83,7 @@ def load_models(paths: Sequence[Path], data_dir: Path | None = None) -> Loaded:
                 runs[run.resolve()] = _load(run, data_dir)
             except UNUSABLE as error:
                 missing.append(f"left out: {error}")
-    if not runs:
+    if not runs and not any(_is_under_way(run) for path in paths for run in find_runs(path)):
         reason = f" ({missing[0]})" if missing else ""
         places = ", ".join(map(str, paths))
         raise RunError(f"no trained run that draws, translates or writes in {places}{reason}; {MAKE_ONE}")
@@ -108,6 +109,13 @@ def _load(path: Path, data_dir: Path | None) -> Run:
         f"{path} is a run of {request.experiment}, which neither draws, translates nor writes; take a run of "
         f"{', '.join(SHOWN)}"
     )
+
+
+def _is_under_way(run: RunDirectory) -> bool:
+    try:
+        return not run.finished()
+    except RunError:
+        return False
 
 
 def _progress(run: RunDirectory, steps: int) -> str:
@@ -140,19 +148,20 @@ def _below(folder: Path, missing: list[str]) -> list[Path]:
 
 def _pictures(runs: dict[Path, Run], names: dict[Path, str], missing: list[str]) -> list[TrainedModel]:
     images: dict[str, tuple[bytes, ...]] = {}
+    reasons: dict[str, str] = {}  # why a subject has no test images
     models = []
     for path, run in runs.items():
         if not isinstance(task := run.task, PictureTask):
             continue
-        if run.subject not in images:
+        if not images.get(run.subject):
             found, reason = task.examples(EXAMPLES)
-            images[run.subject] = tuple(bytes(image.tolist()) for image in found)
-            if reason:
-                missing.append(f"no test images of {run.subject}: {reason}")
+            images[run.subject] = tuple(bytes(image.tolist()) for image in found) or kept_images(path, task)
+            reasons[run.subject] = "" if images[run.subject] else reason
         picture = Picture(task.shape[1], task.shape[0], task.shape[2])
         model = task.pixel_model.eval()
         made = TrainedModel(names[path], run.note, run.subject, picture, _momentum(task), model, images[run.subject])
         models.append(made)
+    missing += [f"no test images of {subject}: {reason}" for subject, reason in reasons.items() if reason]
     return models
 
 
