@@ -1,6 +1,5 @@
 """Models whose pictures, translations and texts are known beforehand, and a server to show them."""
 
-import itertools
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -91,10 +90,10 @@ class FakeWriter:
     refuses: str | None = None
     log: list[str] = field(default_factory=list)  # the name, once a token
 
-    def write(self, prompt: str, *, temperature: float, seed: int) -> Iterator[Written]:
+    def write(self, prompt: str, *, tokens: int, temperature: float, seed: int) -> Iterator[Written]:
         if self.refuses and self.refuses in prompt:
             raise RefusedError(f"{self.refuses!r} is refused")
-        for number in itertools.count(1):
+        for number in range(1, tokens + 1):
             if number == self.fail_at:
                 raise ValueError("made to fail")
             time.sleep(self.pause)

@@ -87,7 +87,7 @@ def translate(model: Translating, request: TranslateRequest) -> Iterator[Event]:
 
 def write(model: Writing, request: WriteRequest, *, seconds: float, is_stopped: Callable[[], bool]) -> Iterator[Event]:
     """Slices of about so many seconds, one token at least unless they are stopped."""
-    steps = model.write(request.prompt, temperature=request.temperature, seed=request.seed)
+    steps = model.write(request.prompt, tokens=request.tokens, temperature=request.temperature, seed=request.seed)
     written, busy = 0, 0.0
     while written < request.tokens:
         parts: list[str] = []

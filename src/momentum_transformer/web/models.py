@@ -116,8 +116,8 @@ class Writing(Model, Protocol):
     def prompt(self) -> str:
         """A text to begin with, of the kind that it was trained on."""
 
-    def write(self, prompt: str, *, temperature: float, seed: int) -> Iterator[Written]:
-        """What comes after the prompt, token by token, without an end; a `RefusedError` where it cannot be read."""
+    def write(self, prompt: str, *, tokens: int, temperature: float, seed: int) -> Iterator[Written]:
+        """So many tokens that come after the prompt; a `RefusedError` where it cannot be read."""
 
 
 def describe(

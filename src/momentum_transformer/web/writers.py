@@ -5,11 +5,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
-
+from ..experiments.configuration import ConfigurationError
+from ..experiments.prompts import prompt_tokens
 from ..experiments.text import TextTask
-from ..models.language_model import LanguageModel
-from ..ops.state import state_bytes
+from ..generation.tokens import Sampling, Writer
 from .models import RefusedError, Written
 
 PROMPT = "ROMEO:\n"
@@ -24,25 +23,15 @@ class TrainedWriter:
     task: TextTask
     prompt: str = PROMPT
 
-    def write(self, prompt: str, *, temperature: float, seed: int) -> Iterator[Written]:
-        model = self.task.model
-        assert isinstance(model, LanguageModel)
-        model.eval()
-        tokens = list(prompt.encode())
-        if not tokens:
-            raise RefusedError("empty")
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        generator = torch.Generator().manual_seed(seed)
+    def write(self, prompt: str, *, tokens: int, temperature: float, seed: int) -> Iterator[Written]:
+        try:
+            given = prompt_tokens(self.task, prompt)
+        except ConfigurationError as error:
+            raise RefusedError(str(error)) from None
+        writer = Writer(self.task.language_model, given, tokens=tokens, context=self.task.longest())
+        characters = codecs.getincrementaldecoder("utf-8")("replace")
         before = time.perf_counter()
-        state = None
-        while True:
-            with torch.inference_mode():
-                if state is None:
-                    y, state = model.prefill(torch.tensor([tokens]))
-                    logits = y[:, -1]
-                else:
-                    logits, state = model.step(token, state)
-                token = torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)[:, 0]
+        for token in writer.write(Sampling(temperature, seed=seed)):
             seconds = time.perf_counter() - before
-            yield Written(decoder.decode(bytes([int(token)])), state_bytes(state), seconds)
+            yield Written(characters.decode(self.task.units.tokens[token]), writer.state_bytes(), seconds)
             before = time.perf_counter()
