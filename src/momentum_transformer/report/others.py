@@ -1,21 +1,21 @@
 """Runs that belong to no study: those of one experiment and scale side by side, runs of one setting as one line."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from ..experiments import EXPERIMENTS
-from .collect import Run, last_text
+from .collect import BESIDES, Run, last_text
 from .figures import STYLE, plot_curve
 from .groups import Group
 from .section import Section, separated
 from .tables import Table, spread
 
-TIMES = ("step", "seconds", "cpu_seconds")
 MOST_GROUPS = 12  # lines of a figure
-MOST_METRICS = 5  # columns of a table
+MOST_METRICS = 4  # columns of a table
 
 
 def other_sections(runs: Sequence[Run]) -> list[Section]:
@@ -41,21 +41,37 @@ def _groups(runs: Sequence[Run]) -> list[Group]:
 
 def _section(experiment: str, scale: str, found: list[Group]) -> Section:
     title = f"{EXPERIMENTS[experiment].title}, scale {scale}"
-    metrics = [name for name in found[0].runs[0].validation if name not in TIMES][:MOST_METRICS]
-    shared = [name for name in metrics if all(name in run.validation for group in found for run in group.runs)]
-    rows = tuple((group.label, *(spread(group.final(name), 4) for name in shared), _seeds(group)) for group in found)
-    table = Table(title, ("model", *(name.replace("_", " ") for name in shared), "seeds"), rows)
+    runs = [run for group in found for run in group.runs]
+    last = _shared([run.validation for run in runs])
+    tested = _shared([run.test for run in runs])
+    columns = (*(name.replace("_", " ") for name in last), *(f"test {name.replace('_', ' ')}" for name in tested))
+    rows = tuple(
+        (
+            group.label,
+            *(spread(group.final(name), 4) for name in last),
+            *(spread(group.test(name), 4) for name in tested),
+            _seeds(group),
+        )
+        for group in found
+    )
+    table = Table(title, ("model", *columns, "seeds"), rows)
     return Section(
         f"{experiment}-{scale}-runs",
         title,
-        f"Scale {scale}: runs that no study asks for. Scores are those on validation data at the last step; lines are "
-        "means over runs of the same setting, bands go from the lowest to the highest.",
+        f"Scale {scale}. Scores are those on validation data at the last step, and of the best checkpoint on the "
+        "test split where there is one; lines are means over runs of the same setting, bands go from lowest to highest.",
         _figure(found[:MOST_GROUPS]),
         table,
         _findings(found),
         gallery=tuple((group.label, run.samples) for group, run in _samples(found) if run.samples is not None),
         texts=tuple((group.label, text) for group, run in _samples(found) if (text := last_text(run))),
     )
+
+
+def _shared(scores: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The first scores that all of these have."""
+    names = [name for name, value in scores[0].items() if name not in BESIDES and not isinstance(value, str)]
+    return [name for name in names if all(name in score for score in scores)][:MOST_METRICS]
 
 
 def _samples(found: Sequence[Group]) -> list[tuple[Group, Run]]:

@@ -20,7 +20,7 @@ from .interactive import SCRIPT, interactive, palette
 from .others import other_sections
 from .regression import regression_sections
 from .section import SETTLED, Section
-from .sections import make_sections
+from .sections import has_section, make_sections
 from .tables import Table
 
 VERSIONS = ("momentum-transformer", "torch", "numpy")
@@ -123,7 +123,8 @@ def _headline(sections: Sequence[Section]) -> str:
 
 def _without_section(runs: Sequence[Run], names: set[str]) -> list[Run]:
     """Runs that no study draws."""
-    drawn = {_line(*line) for study in REPRODUCTIONS.values() if study is not GAP for line in study.lines}
+    studies = [study for study in REPRODUCTIONS.values() if study is not GAP and has_section(study)]
+    drawn = {_line(*line) for study in studies for line in study.lines}
     gap = {_line(*line) for line in GAP.lines}
     others = []
     for run in runs:

@@ -1,9 +1,10 @@
 """One section of the report per study: its figure, its table beside the paper's numbers, and what held."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..experiments import REPRODUCTIONS
 from ..experiments.copy import PAPER_SECONDS_PER_EPOCH, STEPS_PER_EPOCH
+from ..experiments.experiment import Study
 from ..experiments.picture_scales import SHAPES
 from . import figures
 from .collect import Run
@@ -17,7 +18,29 @@ from .translation import translation_section
 
 
 def make_sections(runs: Sequence[Run]) -> list[Section]:
-    makers = {
+    makers = section_makers()
+    sections = []
+    for scale in scales(runs):
+        for study in REPRODUCTIONS.values():
+            if study.then:  # its parts have sections of their own
+                continue
+            if study.others:
+                sections += lra_sections(study, scale, runs)
+                continue
+            found = groups(study, scale, runs) if study.name in makers else []
+            section = makers[study.name](found, scale, study.title) if found else None
+            if section is not None:
+                sections.append(section)
+    return sections
+
+
+def has_section(study: Study) -> bool:
+    """Whether runs of the study are shown by it; the others are shown as runs of no study."""
+    return bool(study.others or study.then) or study.name in section_makers()
+
+
+def section_makers() -> dict[str, Callable[[list[Group], str, str], Section | None]]:
+    return {
         "copy": copy_section,
         "copy-ablation-connection": connection_section,
         "copy-ablation-beta": beta_section,
@@ -28,19 +51,6 @@ def make_sections(runs: Sequence[Run]) -> list[Section]:
         "translation": translation_section,
         "translation-iwslt16": translation_section,
     }
-    sections = []
-    for scale in scales(runs):
-        for study in REPRODUCTIONS.values():
-            if study.then:  # its parts have sections of their own
-                continue
-            if study.others:
-                sections += lra_sections(study, scale, runs)
-                continue
-            found = groups(study, scale, runs)
-            section = makers[study.name](found, scale, study.title) if found else None
-            if section is not None:
-                sections.append(section)
-    return sections
 
 
 def copy_section(found: list[Group], scale: str, title: str) -> Section:
