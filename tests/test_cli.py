@@ -127,7 +127,7 @@ def test_of_many_processes_one_speaks(capsys: pytest.CaptureFixture[str], monkey
         (["serve", ".", "--port", "70000"], "momentum: --port must be from 0 to 65535, not 70000"),
         (
             ["serve", ".", "--port", "0"],
-            "momentum: no trained run that draws or translates in .; make one: momentum train digits",
+            "momentum: no trained run that draws, translates or writes in .; make one: momentum train digits",
         ),
         (
             ["train", "digits", "--scale", "medium"],

@@ -59,7 +59,7 @@ def _section(experiment: str, scale: str, found: list[Group]) -> Section:
         f"{experiment}-{scale}-runs",
         title,
         f"Scale {scale}. Scores are those on validation data at the last step, and of the best checkpoint on the "
-        "test split where there is one; lines are means over runs of the same setting, bands go from lowest to highest.",
+        "test split where there is one; lines are means over runs of one setting, bands go from lowest to highest.",
         _figure(found[:MOST_GROUPS]),
         table,
         _findings(found),
