@@ -1,6 +1,5 @@
 """A trained language model as the page shows it."""
 
-import codecs
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 from ..experiments.configuration import ConfigurationError
 from ..experiments.prompts import prompt_tokens
 from ..experiments.text import TextTask
+from ..experiments.writing import readable
 from ..generation.tokens import Sampling, Writer
 from .models import RefusedError, Written
 
@@ -29,9 +29,10 @@ class TrainedWriter:
         except ConfigurationError as error:
             raise RefusedError(str(error)) from None
         writer = Writer(self.task.language_model, given, tokens=tokens, context=self.task.longest())
-        characters = codecs.getincrementaldecoder("utf-8")("replace")
-        before = time.perf_counter()
-        for token in writer.write(Sampling(temperature, seed=seed)):
-            seconds = time.perf_counter() - before
-            yield Written(characters.decode(self.task.units.tokens[token]), writer.state_bytes(), seconds)
+        written = writer.write(Sampling(temperature, seed=seed))
+        texts = readable(self.task.units.tokens[token] for token in written)
+        for _ in range(tokens):
             before = time.perf_counter()
+            text = next(texts)
+            seconds = time.perf_counter() - before
+            yield Written(text, writer.state_bytes(), seconds)
