@@ -171,6 +171,10 @@ def test_nothing_sticks_out_and_text_stands_out_at_every_width_in_light_and_dark
             page.locator(f"{card('text softmax')} polyline").first.wait_for(timeout=30_000)
         for width in (320, 390, 768, 1280):
             page.set_viewport_size({"width": width, "height": 800})
+            assert page.get_by_role("tab", name="Text").bounding_box()["x"] < width
+            if width >= 390:
+                last = page.get_by_role("tab", name="Weights").bounding_box()
+                assert last["x"] + last["width"] <= width
             assert page.evaluate("document.documentElement.scrollWidth") <= width
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)

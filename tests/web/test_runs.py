@@ -148,7 +148,7 @@ def test_the_shipped_run_is_found_where_it_is(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("momentum_transformer.experiments.shipped.SHIPPED", tmp_path)
     assert shipped_run() is None
     assert shipped_runs() == ()
-    first = tmp_path / "mnist" / "momentum"
+    first = tmp_path / "digits" / "momentum"
     first.mkdir(parents=True)
     (first / "config.json").write_text(json.dumps({}))
     assert shipped_run() == first

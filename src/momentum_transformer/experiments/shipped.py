@@ -4,7 +4,7 @@ from pathlib import Path
 
 SHIPPED = Path(__file__).parents[1] / "shipped"
 KEPT_IMAGES = Path("samples", "test_images.bin")  # of a run that draws: pictures to begin with, byte by byte
-DRAWS = ("mnist/momentum", "digits/momentum")  # the first that is there draws, where none is named
+DRAWS = ("digits/momentum", "mnist/momentum")  # the first that is there draws, where none is named
 
 
 def shipped_runs() -> tuple[Path, ...]:

@@ -34,14 +34,17 @@ export function drawLosses(svg, curves, { steps, readout }) {
   const all = Object.values(curves).flat();
   const losses = all.map(([, loss]) => loss);
   const [low, high] = [Math.min(...losses), Math.max(...losses)];
-  const room = (high - low || Math.abs(high) || 1) * 0.05;
+  // where losses fall far, steps of the same ratio are of the same height
+  const [scale, unscale] = low > 0 && high > 3 * low ? [Math.log, Math.exp] : [Number, Number];
+  const [floor, ceil] = [scale(low), scale(high)];
+  const room = (ceil - floor || Math.abs(ceil) || 1) * 0.05;
   const last = Math.max(1, steps ?? 0, ...all.map(([step]) => step));
   const [right, bottom] = [width - MARGIN.right, height - MARGIN.bottom];
   const x = (step) => MARGIN.left + ((right - MARGIN.left) * step) / last;
-  const y = (loss) => bottom - ((bottom - MARGIN.top) * (loss - low + room)) / (high - low + 2 * room);
+  const y = (loss) => bottom - ((bottom - MARGIN.top) * (scale(loss) - floor + room)) / (ceil - floor + 2 * room);
   const parts = [];
   for (let tick = 0; tick <= 3; tick++) {
-    const loss = low + ((high - low) * tick) / 3;
+    const loss = unscale(floor + ((ceil - floor) * tick) / 3);
     parts.push(element("line", { class: "grid", x1: MARGIN.left, x2: right, y1: y(loss), y2: y(loss) }));
     parts.push(element("text", { class: "tick end", x: MARGIN.left - 6, y: y(loss) + 4 }, loss.toPrecision(3)));
   }

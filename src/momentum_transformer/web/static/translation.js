@@ -26,6 +26,8 @@ export function setUpTranslation({ translators, sentences, most_models: most, mo
     byId("sentence").lang = source;
     const mine = translators.flatMap((model, position) => (pairOf(model) === pair ? [{ model, position }] : []));
     byId("translators").replaceChildren(...choices(mine, most));
+    const refines = mine.some(({ model }) => model.refinements !== null);
+    for (const id of ["refinements", "until-fixed"]) byId(id).closest(".field, .models").hidden = !refines;
     byId("refinements").max = mostRefinements;
     byId("refinements").value = Math.max(...mine.map(({ model }) => model.refinements ?? 0));
     showRefinements();
