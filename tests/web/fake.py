@@ -85,6 +85,7 @@ class FakeWriter:
     note: str = ""
     prompt: str = "Count:"
     grows: bool = False
+    begins_again_at: int | None = None  # the token at which a growing state is small again
     pause: float = 0.0  # seconds a token
     fail_at: int | None = None
     refuses: str | None = None
@@ -98,7 +99,8 @@ class FakeWriter:
                 raise ValueError("made to fail")
             time.sleep(self.pause)
             self.log.append(self.name)
-            yield Written(f" {number + seed}", 1000 * (number if self.grows else 1), self.pause or 1e-3)
+            held = number % (self.begins_again_at or tokens + 1) if self.grows else 1
+            yield Written(f" {number + seed}", 1000 * held, self.pause or 1e-3)
 
 
 def ask_text(**changes: object) -> dict[str, object]:

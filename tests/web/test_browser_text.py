@@ -24,6 +24,7 @@ def writers() -> list[FakeWriter]:
         FakeWriter("softmax", grows=True, refuses="狗"),
         FakeWriter("gated-delta", note="step 40 of 100", refuses="狗"),
         FakeWriter("bad", fail_at=3, refuses="狗"),
+        FakeWriter("forgets", grows=True, begins_again_at=30, refuses="狗"),
         FakeWriter("slow", pause=0.01, refuses="狗"),
     ]
 
@@ -44,7 +45,7 @@ def first_model() -> str:
     return "gated-delta"
 
 
-def write(page: Any, prompt: str, *, without: tuple[str, ...] = ("slow",)) -> None:
+def write(page: Any, prompt: str, *, without: tuple[str, ...] = ("slow", "forgets")) -> None:
     for name in without:
         page.get_by_role("checkbox", name=name).uncheck()
     page.get_by_role("textbox").fill(prompt)
@@ -67,13 +68,19 @@ def test_models_continue_one_prompt_side_by_side(page: Any) -> None:
 
 
 def test_one_scale_tells_a_growing_state_from_a_flat_one(page: Any) -> None:
-    write(page, "Count:", without=("slow", "bad"))
+    write(page, "Count:", without=("slow", "bad", "forgets"))
     ends = {}
     for name in ("softmax", "gated-delta"):
         points = page.locator(f"{card(name)} polyline").get_attribute("points").split()
         ends[name] = [float(point.split(",")[1]) for point in (points[0], points[-1])]
     assert ends["gated-delta"][0] == ends["gated-delta"][1]
     assert ends["softmax"][1] < ends["gated-delta"][1]  # y points down: this is higher
+
+
+def test_a_state_that_was_larger_before_stays_in_the_picture(page: Any) -> None:
+    write(page, "Count:", without=("slow", "bad", "softmax", "gated-delta"))
+    points = page.locator(f"{card('forgets')} polyline").get_attribute("points").split()
+    assert min(float(point.split(",")[1]) for point in points) >= 0
 
 
 def test_what_cannot_be_written_is_said_once(page: Any) -> None:
@@ -86,15 +93,15 @@ def test_what_cannot_be_written_is_said_once(page: Any) -> None:
 
 
 def test_stop_ends_the_work(page: Any, writers: list[FakeWriter]) -> None:
-    for name in ("softmax", "gated-delta", "bad"):
+    for name in ("softmax", "gated-delta", "bad", "forgets"):
         page.get_by_role("checkbox", name=name).uncheck()
     page.get_by_role("slider", name="Tokens").fill("1000")
     page.get_by_role("button", name="Continue").click()
     page.locator(f"{card('slow')} .written", has_text="2").wait_for()
     page.get_by_role("button", name="Stop").click()
     page.get_by_text("Stopped.", exact=True).wait_for()
-    assert still(writers[3])
-    assert 0 < len(writers[3].log) < 1000
+    assert still(writers[4])
+    assert 0 < len(writers[4].log) < 1000
 
 
 def test_done_is_said_when_the_last_card_has_shown_all(page: Any) -> None:

@@ -39,7 +39,7 @@ export function setUpText({ writers, most_models: most, most_tokens: mostTokens 
       seed: Number(byId("text-seed").value),
     };
     const received = () => {
-      const bytes = made.flatMap((card) => card.states.slice(-1).map(([, state]) => state));
+      const bytes = made.flatMap((card) => card.states.map(([, state]) => state));
       if (bytes.length > 0) for (const card of made) card.drawState(Math.max(...bytes));
     };
     await work.run(ask, { meanwhile: "Writing …", cards, received });
