@@ -21,8 +21,8 @@ TEXT = "ROMEO:\n<b>Speak</b> & be heard"
 
 
 def add(root: Path, model: str, seed: int, loss: float, *, settings: tuple[str, ...] = ()) -> Path:
-    """A finished text run that ends at this loss."""
-    request = Request("text", model, "tiny", seed, settings)
+    """A finished run of no study that ends at this loss."""
+    request = Request("recall", model, "tiny", seed, settings)
     add_run(root, request, {"loss": loss})
     return request.directory(root)
 
@@ -65,11 +65,11 @@ def test_the_headline_has_nothing_that_seeds_disagree_on_or_only_one_says(
 
 
 def test_runs_of_one_setting_are_one_line_with_their_spread(runs: Path, tmp_path: Path) -> None:
-    again = tmp_path / "again" / "text" / "softmax" / "tiny-seed0"
-    shutil.copytree(runs / "text" / "softmax" / "tiny-seed0", again)
+    again = tmp_path / "again" / "recall" / "softmax" / "tiny-seed0"
+    shutil.copytree(runs / "recall" / "softmax" / "tiny-seed0", again)
     add(tmp_path / "again", "softmax", 0, 1.5, settings=("train.steps=7",))
     write_report([runs, tmp_path / "again"], tmp_path / "report")
-    lines = (tmp_path / "report" / "text-tiny-runs.md").read_text().splitlines()
+    lines = (tmp_path / "report" / "recall-tiny-runs.md").read_text().splitlines()
     assert lines[2].startswith("| softmax | 1.6033 ± 0.0050 |")
     assert lines[2].endswith("| 0, 1 (3 runs) |")
     assert lines[3].startswith("| softmax, train.steps=7 | 1.5000 |")
@@ -85,12 +85,21 @@ def test_what_models_wrote_is_in_the_page(runs: Path, tmp_path: Path) -> None:
     assert "before the last" not in page.read_text()
 
 
+def test_the_section_of_text_shows_what_models_wrote(tmp_path: Path) -> None:
+    request = Request("text", "gated-delta", "tiny")
+    add_run(tmp_path / "runs", request, dict.fromkeys(("nats_per_character", "bits_per_byte", "perplexity"), 2.0))
+    (request.directory(tmp_path / "runs") / "samples.jsonl").write_text(json.dumps({"step": 9, "text": TEXT}) + "\n")
+    page, _ = write_report([tmp_path / "runs"], tmp_path / "report")
+    assert '<section id="text-tiny">' in page.read_text()
+    assert "<pre>ROMEO:" in page.read_text()
+
+
 def test_provenance_is_a_table(runs: Path, tmp_path: Path) -> None:
     one = tmp_path / "one"
     shutil.copytree(runs, one)
     versions = {"momentum-transformer": "0.9", "torch": "2.9", "numpy": None}
     origin = {"commit": "0123456789abcdef", "dirty": True, "cpu": "A <processor>", "cores": 2, "versions": versions}
-    (one / "text" / "softmax" / "tiny-seed0" / "provenance.json").write_text(json.dumps(origin))
+    (one / "recall" / "softmax" / "tiny-seed0" / "provenance.json").write_text(json.dumps(origin))
     page, _ = write_report([one], tmp_path / "report")
     cells = ("0123456789ab with changes", "1", "A &lt;processor&gt;", "2", "–", "–", "0.9", "2.9", "–")
     assert "".join(f"<td>{cell}</td>" for cell in cells) in page.read_text()
@@ -129,7 +138,7 @@ BROKEN = {
 def test_a_broken_run_is_named_and_left_out(runs: Path, tmp_path: Path, case: str) -> None:
     file, content, reason = BROKEN[case]
     shutil.copytree(runs, tmp_path / "runs")
-    victim = tmp_path / "runs" / "text" / "softmax" / "tiny-seed0"
+    victim = tmp_path / "runs" / "recall" / "softmax" / "tiny-seed0"
     spoil(victim, file, content)
     page, left_out = write_report([tmp_path / "runs"], tmp_path / "report")
     (line,) = left_out
@@ -149,7 +158,7 @@ def test_where_all_runs_are_broken_the_first_reason_is_said(tmp_path: Path) -> N
 
 def test_samples_that_cannot_be_read_are_left_out(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs, tmp_path / "runs")
-    spoil(tmp_path / "runs" / "text" / "gated-delta" / "tiny-seed0", "samples.jsonl", b"\xff{")
+    spoil(tmp_path / "runs" / "recall" / "gated-delta" / "tiny-seed0", "samples.jsonl", b"\xff{")
     page, left_out = write_report([tmp_path / "runs"], tmp_path / "report")
     assert not left_out
     assert "<pre>" not in page.read_text()

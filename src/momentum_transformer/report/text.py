@@ -5,6 +5,7 @@ from matplotlib.figure import Figure
 
 from ..experiments.sizes import parameter_count
 from . import figures
+from .collect import last_text
 from .groups import Group
 from .section import Section, separated
 from .tables import Table, spread
@@ -49,7 +50,15 @@ def text_section(found: list[Group], scale: str, title: str) -> Section | None:
         "the whole last tenth of the text by the checkpoint that was best on other text."
     )
     name = f"{title}, scale {scale}"
-    return Section(f"text-{scale}", name, intro, _figure(scored), Table(name, columns, rows), tuple(findings))
+    return Section(
+        f"text-{scale}",
+        name,
+        intro,
+        _figure(scored),
+        Table(name, columns, rows),
+        tuple(findings),
+        texts=tuple((group.label, text) for group in scored if (text := last_text(group.runs[0]))),
+    )
 
 
 def _figure(found: list[Group]) -> Figure:
