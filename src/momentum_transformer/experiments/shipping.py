@@ -116,7 +116,8 @@ def model_card(request: Request, run: RunDirectory, parameters: int) -> str:
     lines = run.metrics()
     last = {line["kind"]: line for line in lines}
     test, end = last.get("test", {}), last["end"]
-    scores = [(name, value) for name, value in test.items() if isinstance(value, float)]
+    tested = test | {name: last.get("translation", {}).get(name) for name in ("bleu", "chrf")}
+    scores = [(name, value) for name, value in tested.items() if isinstance(value, float)]
     words = [request.experiment, "--model", request.model, "--scale", request.scale, "--seed", str(request.seed)]
     words += [word for setting in request.settings for word in ("--set", setting)]
     data, about, licence = DATA[request.experiment]
