@@ -40,7 +40,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for step in range(0, 1201, 60):
                 loss = float(2.3 * np.exp(-step / 300) + 0.01 * rng.random())
                 bits = {"bits_per_dim": loss / np.log(2), "bits_per_dim_paper": loss / np.log(2)}
-                metrics = bits if pictures else {"accuracy": float(np.exp(-loss))}
+                metrics = bits if pictures else {"accuracy": float(np.exp(-loss)), "nats_per_character": loss}
                 run.append_metrics(
                     {
                         "kind": "validation",
@@ -56,6 +56,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if pictures:
                 run.append_metrics({"kind": "test", "step": 1200, "checkpoint": "best", "loss": loss, **bits})
                 _add_speed_and_samples(run, request.model)
+            if study.experiment == "text":
+                scores = {"loss": loss, "nats_per_character": loss, "bits_per_byte": loss, "perplexity": loss}
+                run.append_metrics({"kind": "test", "step": 1200, "checkpoint": "best", **scores})
             if study.experiment in ("multi30k", "iwslt16"):
                 add_translations(run, request.model, rng)
     return root
