@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup check test test-all bench reproduce docs clean
+.PHONY: setup check test test-all bench reproduce docs shipped clean
 
 setup: $(READY)
 
@@ -44,6 +44,9 @@ reproduce: setup
 docs: setup  # what README and docs take from results/
 	$(BIN)/python docs/figures/draw.py
 	$(BIN)/python docs/update.py
+
+shipped: setup  # the trained models that come with the package; what is trained already is carried on
+	$(BIN)/python -m momentum_transformer.experiments.shipping
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -34,6 +34,7 @@ from momentum_transformer.backend.cpu import native_backend
 from momentum_transformer.backend.cpu.row_norm_operator import native_map
 from momentum_transformer.layers import family
 from momentum_transformer.layers.block import Block
+from momentum_transformer.layers.presets import PaperBlock
 from momentum_transformer.layers.residual import PlainResidual
 from momentum_transformer.layers.situation import Situation
 from momentum_transformer.ops.feature_maps import l2_normalized
@@ -177,8 +178,8 @@ AROUND = ("block", "convolution", "gates", "unit rows", "norm and gate")  # time
 def measure(mixer: str, size: Size, *, rounds: int, recurrence: Callable[..., Any]) -> dict[str, Any]:
     """Milliseconds of the block and its parts, in both directions, with native code and in PyTorch's way."""
     torch.manual_seed(0)
-    options = {"mixer": MIXERS[mixer], "residual": PlainResidual(), "causal": True, "norm": "pre", "dropout": 0.0}
-    block = Block(size.width, size.heads, feedforward=size.feedforward, activation="relu", **options)
+    options = {"mixer": MIXERS[mixer], "residual": PlainResidual(), "causal": True, "dropout": 0.0}
+    block = Block(size.width, size.heads, preset=PaperBlock("pre"), feedforward=size.feedforward, **options)
     found = parts(block, size, recurrence)
     times: dict[str, dict[str, float]] = {}
     for _ in range(rounds):

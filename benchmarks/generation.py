@@ -29,7 +29,7 @@ from benchmarks.record import machine, save
 from momentum_transformer.experiments.pictures import PICTURE_MODELS, PictureTask
 from momentum_transformer.experiments.runs import Request, load_run, load_task
 from momentum_transformer.generation.pixels import Stepper
-from momentum_transformer.layers.block import Block
+from momentum_transformer.layers.block import Block, FeedForward
 from momentum_transformer.layers.gates import Gate
 from momentum_transformer.layers.parts import WithParts
 from momentum_transformer.models.encoder import EncoderState
@@ -115,6 +115,11 @@ def seconds_per_byte(subject: Subject, place: int) -> float:
     return (time.perf_counter() - start) / STEPS
 
 
+def plain(block: Block) -> FeedForward:
+    assert isinstance(block.feedforward, FeedForward)
+    return block.feedforward
+
+
 def blocks(model: PixelModel) -> list[Block]:
     return [block for block in model.encoder.blocks if isinstance(block, Block)]
 
@@ -125,12 +130,12 @@ def matrices(model: PixelModel, batch: int) -> Callable[[], None]:
     x = torch.randn(batch, width)
     layers = []
     for block in blocks(model):
-        attention, network = block.attention, block.feedforward
+        attention, network = block.attention, plain(block)
         projections, inner = in_projections(block)
         weight = torch.cat([p.weight for p in projections])
         bias = torch.cat([torch.zeros(p.out_features) if p.bias is None else p.bias for p in projections])
         layers.append((weight, bias, inner, attention.out, network.enter, network.leave))
-    hidden = torch.randn(batch, blocks(model)[0].feedforward.enter.out_features)
+    hidden = torch.randn(batch, plain(blocks(model)[0]).enter.out_features)
 
     def multiply() -> None:
         for weight, bias, inner, out, enter, leave in layers:
@@ -170,7 +175,7 @@ def peer(model: PixelModel, batch: int) -> Callable[[torch.Tensor], torch.Tensor
         n_heads=heads,
         query_dimensions=width // heads,
         value_dimensions=width // heads,
-        feed_forward_dimensions=first.feedforward.enter.out_features,
+        feed_forward_dimensions=plain(first).enter.out_features,
         activation="relu",
     ).get()
     encoder.eval()

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from momentum_transformer.bench import limits, suite
+from momentum_transformer.bench import contexts, limits, suite
 from momentum_transformer.bench.family_tables import markdown as family_markdown
 from momentum_transformer.bench.plot import draw
 from momentum_transformer.bench.tables import markdown
@@ -24,7 +24,7 @@ from momentum_transformer.report.tables import Table
 ROOT = Path(__file__).parent.parent
 ATTENTION_SHARE = 0.15  # of a training step, at the most
 SLOWER = 1.05  # than the version before, at the most
-PAGES = ("README.md", "docs/claims.md", "docs/experiments.md", "docs/gap.md", "docs/performance.md")
+PAGES = ("README.md", "docs/claims.md", "docs/experiments.md", "docs/gap.md", "docs/performance.md", "docs/text.md")
 STUDIED = ("gap-small", "gap-apart-small", "gap-state-small", "regression-small")  # parts of a study that is under way
 
 
@@ -36,6 +36,7 @@ def tables(out: Path) -> dict[str, str]:
         for figure in sorted(Path(scratch).glob("*.svg")):
             (out / figure.name).write_text(figure.read_text())
         found = dict.fromkeys(STUDIED, "Not run yet: `momentum reproduce gap`.\n")
+        found["text-small"] = "Not run yet: `momentum reproduce text --seeds 3`.\n"
         found |= {path.stem: path.read_text() for path in sorted(Path(scratch).glob("*.md"))}
     others = {
         "unfinished": "".join(f"- `{line.removeprefix(f'{ROOT}/').replace(': ', '`: ', 1)}\n" for line in left_out),
@@ -47,6 +48,7 @@ def tables(out: Path) -> dict[str, str]:
         "versions": versions_table(),
         "generation": generation_table("generation"),
         "decoding": generation_table("decoding"),
+        "contexts": contexts_table(out),
         "translation": translation_table(),
         **transformers_tables(),
     }
@@ -297,6 +299,16 @@ def generation_table(name: str) -> str:
         f"torch {machine['torch']}). Command: `{result['command']}`.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def contexts_table(out: Path) -> str:
+    """Decoding against the length of the context, by benchmarks/decoding.py; the picture goes to `out`."""
+    path = ROOT / "results" / "contexts.json"
+    if not path.exists():
+        return "Not measured yet: `python -m benchmarks.decoding --out results/contexts.json`.\n"
+    record = json.loads(path.read_text())
+    (out / "contexts.svg").write_text(contexts.draw(record))
+    return contexts.markdown(record)
 
 
 def to_matrices(row: dict[str, Any], rows: list[dict[str, Any]]) -> float:

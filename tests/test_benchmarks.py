@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks import blocks, profile, translation, versions
+from benchmarks import blocks, decoding, profile, translation, versions
 from benchmarks.generation import MEMBERS, measure, subjects, trained, untrained
 
+from momentum_transformer.bench import contexts
 from momentum_transformer.experiments.pictures import PICTURE_MODELS
 from momentum_transformer.experiments.runs import Request, run_training
 from momentum_transformer.experiments.translation_scales import TRANSLATION_MODELS
@@ -91,3 +92,27 @@ def test_a_block_is_timed_by_parts_in_both_ways() -> None:
     for times in row["milliseconds"].values():
         assert 0 < times["forward"] < float("inf")
         assert 0 < times["forward+backward"] < float("inf")
+
+
+def test_decoding_is_measured_at_each_context_and_only_caches_grow() -> None:
+    said: list[str] = []
+    rows = decoding.measure(decoding.MODELS, [16, 64], 1, said.append)
+    assert [(row["model"], row["context"]) for row in rows] == [(m, n) for n in (16, 64) for m in decoding.MODELS]
+    assert all(row["tokens_per_second"] > 0 for row in rows)
+    size = {(row["model"], row["context"]): row["state_bytes"] for row in rows}
+    depth, width = decoding.SIZES["depth"], decoding.SIZES["width"]
+    assert size["softmax", 64] == depth * (2 * 4 * width + 1) * 64
+    assert size["hybrid", 64] - size["hybrid", 16] == (2 * 4 * width + 1) * 48  # one of four layers
+    for model in ("momentum", "gated-delta"):
+        assert size[model, 16] == size[model, 64]
+    assert len(said) == len(rows)
+
+
+def test_contexts_become_a_table_and_a_figure() -> None:
+    rows = decoding.measure(["softmax", "momentum"], [16, 1024], 1, lambda _: None)
+    machine = {"cpu": "a processor", "torch": "2", "started": "today"}
+    record = {"rows": rows, "machine": machine, "what": "models", "meaning": "best", "command": "python"}
+    table = contexts.markdown(record)
+    assert "| context | softmax: tokens/s | momentum: tokens/s | softmax: state | momentum: state |" in table
+    assert "| 1K |" in table
+    assert contexts.draw(record) == contexts.draw(record)

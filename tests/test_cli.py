@@ -1,12 +1,15 @@
 """The command line: one clear line and exit code 2 for what cannot be done, and a fast --help."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from momentum_transformer import __version__
 from momentum_transformer.cli import main
+from momentum_transformer.experiments import EXPERIMENTS, REPRODUCTIONS
 
 
 def run(*words: str) -> int:
@@ -30,24 +33,79 @@ def test_train_evaluate_and_report_in_one_go(tmp_path: Path, capsys: pytest.Capt
 def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("list") == 0
     shown = capsys.readouterr().out
-    words = (
-        "copy",
-        "adaptive-momentum",
-        "medium",
-        "paper",
-        "copy-weighting",
-        "lra-listops",
-        "lra-released",
-        "tables",
-        "recall-rewrite",
-    )
-    assert all(word in shown for word in words)
+    first = [line.split()[0] for line in shown.splitlines() if not line.startswith(" ")]
+    assert {*EXPERIMENTS, *REPRODUCTIONS} <= set(first)  # whole names
     assert max(map(len, shown.splitlines())) <= 80
+    assert shown.count("\n") <= 2 * 24  # two screens
+    assert "…" not in shown
+
+
+@pytest.mark.parametrize("name", ["copy", "text", "gap", "lra-listops"])
+def test_list_of_one_name_has_the_rest(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("list", name) == 0
+    shown = capsys.readouterr().out
+    if name in EXPERIMENTS:
+        words = shown.replace(",", " ").split()
+        assert set(EXPERIMENTS[name].models) <= set(words)
+        assert {"tiny", "small", "medium", "paper", "--set"} <= set(words)
+        assert any(word.startswith("train.learning_rate=") for word in words)
+    if name in REPRODUCTIONS:
+        assert f"{len(REPRODUCTIONS[name].lines)} runs per seed" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_the_version_is_one_line_and_does_not_wait_for_torch() -> None:
+    program = "import sys\nfrom momentum_transformer.cli import main\ntry:\n    main(['--version'])\n"
+    program += "except SystemExit:\n    assert 'torch' not in sys.modules\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"momentum-transformer {__version__}\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "shown", "hidden"),
+    [
+        (["train", "copy"], {"--model", "--set"}, {"--source", "--target", "--fidelity"}),
+        (["train"], {"--model"}, {"--source", "--fidelity"}),
+        (["train", "text"], {"--source"}, {"--target", "--fidelity"}),
+        (["train", "--seed", "1", "translation"], {"--source", "--target"}, {"--fidelity"}),
+        (["train", "lra-text"], {"--fidelity"}, {"--source"}),
+        (["generate"], {"--count", "--gif", "--temperature"}, {"--top-k", "--stop"}),
+        (["reproduce", "copy"], {"--jobs"}, {"--fidelity"}),
+        (["reproduce", "lra"], {"--jobs", "--fidelity"}, set()),
+    ],
+)
+def test_options_are_shown_where_they_apply(
+    words: list[str], shown: set[str], hidden: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*words, "--help") == 0
+    found = capsys.readouterr().out
+    assert all(option in found for option in shown)
+    assert not any(option in found for option in hidden)
+
+
+def test_of_many_processes_one_speaks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    assert run("train", "cpy") == run("train", "copy", "--sed", "1") == 2
+    assert capsys.readouterr().err == ""
+    program = "from momentum_transformer.commands import CONSOLE; CONSOLE.print('spoken')"
+    for rank, said in (("0", "spoken\n"), ("1", "")):
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "RANK": rank}
+        )
+        assert done.stdout == said
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["trian"], "momentum: unknown command 'trian'; did you mean 'train'?"),
+        (["train", "copy", "--modle", "x"], "momentum: unknown option '--modle'; did you mean '--model'?"),
+        (["train", "copy", "--source", "x"], "momentum: --source is not for copy: momentum train copy --help"),
+        (["train", "copy", "--seed", "x"], "momentum: Error parsing --seed"),
+        (["train", "copy", "--seed"], "momentum: Missing value for argument '--seed'"),
+        (["train", "copy", "more"], "momentum: Unrecognized options: more"),
+        (["list", "cpy"], "momentum: unknown experiment or study 'cpy'; did you mean 'copy'?"),
+        (["generate", "--prompt", "x"], "momentum: --prompt is not for pictures: momentum generate"),
         (["train", "cpy"], "momentum: unknown experiment 'cpy'; did you mean 'copy'?"),
         (["train", "copy", "--model", "sofmax"], "momentum: unknown model 'sofmax'; did you mean 'softmax'?"),
         (["train", "copy", "--scale", "smal"], "momentum: unknown scale 'smal'; did you mean 'small'?"),
@@ -61,6 +119,7 @@ def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
             "momentum: fidelity must be one of 'paper', 'released', not 'realeased'",
         ),
         (["train", "lra-text", "--data-dir", "nowhere"], "momentum: aclImdb is not in nowhere: put aclImdb_v1.tar.gz"),
+        (["generate", "nowhere", "--prompt", "x"], "momentum: nowhere is not a run directory: it has no config.json"),
         (["evaluate", "nowhere"], "momentum: nowhere is not a run directory: it has no config.json"),
         (["export", "nowhere", "out"], "momentum: nowhere is not a run directory: it has no config.json"),
         (["report", "nowhere"], "momentum: there is no nowhere"),
@@ -68,7 +127,7 @@ def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
         (["serve", ".", "--port", "70000"], "momentum: --port must be from 0 to 65535, not 70000"),
         (
             ["serve", ".", "--port", "0"],
-            "momentum: no trained run that draws or translates in .; make one: momentum train digits",
+            "momentum: no trained run that draws, translates or writes in .; make one: momentum train digits",
         ),
         (
             ["train", "digits", "--scale", "medium"],

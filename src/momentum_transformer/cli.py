@@ -1,23 +1,29 @@
 """Train, compare and sample momentum transformers and their peers."""
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import tyro
 from tyro.conf import Positional, UseAppendAction
+
+from .arguments import UsageError, parse
+from .version import __version__
 
 Settings = Annotated[UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="PART.FIELD=VALUE")]
 
 
 @dataclass(frozen=True)
 class List:
-    """Show experiments, models and scales with the time they take, and what `reproduce` can run.
+    """Show experiments with the time they take, and what `reproduce` can run; of one of them, all there is to know.
 
-    Example: momentum list
+    Example: momentum list, or momentum list copy
     """
 
+    name: Positional[str | None] = None
+    """An experiment or a study: its models, scales and settings, or its runs."""
     queue: bool = False
     """Show instead what `reproduce STUDY --queue` has done, is doing and has left, with hours."""
     study: str = "tables"
@@ -34,7 +40,7 @@ class List:
 
 @dataclass(frozen=True)
 class Train:
-    """Train one model on one experiment.
+    """Train one model on one experiment. Some have options of their own: momentum train text --help.
 
     Example: momentum train copy --model momentum --scale small --seed 0 --set train.steps=100
     """
@@ -51,8 +57,8 @@ class Train:
     """Change one value of the configuration; may be repeated."""
     fidelity: str = "paper"
     """Long Range Arena: paper (its equations, true masks) or released (what the authors' code does)."""
-    source: Path | None = None
-    """Text: the file to learn from; translation: the same, one sentence a line. Plain or gz."""
+    source: tuple[Path, ...] = ()
+    """Text: the files and folders to learn from; translation: a file, one sentence a line. Plain or gz."""
     target: Path | None = None
     """Translation: its translations, line by line."""
     runs: Path = Path("runs")
@@ -84,21 +90,31 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Generate:
-    """Draw pictures with a trained run: a grid, an animation, single files.
+    """Draw pictures or write text with a trained run. `momentum generate RUN --help` shows the options of this run.
 
-    Example: momentum generate runs/digits/momentum/small-seed0 --count 64 --out grid.png --gif drawing.gif
+    Example: momentum generate runs/text/momentum/small-seed0 --prompt "ROMEO:" --tokens 500
     """
 
     run: Positional[Path | None] = None
     """A run directory; by default the model that comes with this package."""
+    prompt: str = "\n"
+    """What the text begins with."""
+    tokens: int = 500
+    """How many tokens follow."""
+    top_k: int = 0
+    """Choose among so many of the most likely tokens; 0 is all."""
+    top_p: float = 1.0
+    """Choose among the most likely tokens that have this share of the probability."""
+    stop: str = ""
+    """End before this string."""
     count: int = 64
     """How many pictures."""
     out: Path | None = None
     """The grid, a PNG; by default samples/grid.png in the run directory, grid.png without one."""
-    temperature: float = 1.0
-    """Below 1 more likely pictures, above 1 wilder ones."""
+    temperature: float | None = None
+    """Below 1 more likely ones, above 1 wilder ones; by default 1 for pictures, 0.8 for text."""
     seed: int = 0
-    """Picture i of a seed is always the same one."""
+    """The same seed draws the same pictures, and writes the same text."""
     offset: int = 0
     """Complete test images after that many bytes, instead of drawing from nothing."""
     gif: Path | None = None
@@ -226,13 +242,13 @@ class Export:
 
 @dataclass(frozen=True)
 class Serve:
-    """Serve a page where trained models complete pictures and translate text, side by side. Ctrl-C ends it.
+    """Serve a page where models draw, translate and write side by side, and runs are watched. Ctrl-C ends it.
 
-    Example: momentum serve runs/mnist runs/multi30k
+    Example: momentum serve runs
     """
 
     runs: Positional[tuple[Path, ...]] = ()
-    """Run directories, or folders that hold them; by default the model that comes with this package."""
+    """Run directories, or folders that hold them; by default the models that come with this package."""
     host: str = "127.0.0.1"
     """Address to listen on; by default only this machine can reach the page."""
     port: int = 8000
@@ -245,9 +261,16 @@ Command = List | Train | Evaluate | Generate | Translate | Reproduce | Report | 
 
 
 def main(arguments: list[str] | None = None) -> None:
+    words = sys.argv[1:] if arguments is None else arguments
+    if words == ["--version"]:
+        print(f"momentum-transformer {__version__}")
+        sys.exit(0)
     try:
-        command: Command = tyro.cli(Command, prog="momentum", description=__doc__, args=arguments)
+        command: Command = parse(get_args(Command), words, description=__doc__ or "")
         sys.exit(_run(command))
+    except UsageError as error:
+        _say(error)
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -258,5 +281,11 @@ def _run(command: Command) -> int:
     try:
         return run_command(command)
     except USER_ERRORS as error:
-        print(f"momentum: {error}", file=sys.stderr)
+        _say(error)
         return 2
+
+
+def _say(error: Exception) -> None:
+    """On standard error; of processes that run the same command side by side, the first one speaks."""
+    if os.environ.get("RANK", "0") == "0":
+        print(f"momentum: {error}", file=sys.stderr)

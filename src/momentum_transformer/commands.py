@@ -7,22 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Column, Table
 
 from . import cli
 from .bench.shapes import BenchError
 from .data.folder import DataError
-from .experiments import EXPERIMENTS, REPRODUCTIONS
+from .experiments import REPRODUCTIONS
 from .experiments.configuration import ConfigurationError, nearest
 from .experiments.drawing import generate_pictures
-from .experiments.experiment import SCALES, Study
+from .experiments.experiment import Study
+from .experiments.listing import show_all, show_one
 from .experiments.queue import run_queue
 from .experiments.queue_state import show_queue
 from .experiments.reproduce import run_study
-from .experiments.runs import Request, run_evaluation, run_training
-from .experiments.shipped import shipped_run
+from .experiments.runs import Request, experiment_of, run_evaluation, run_training
+from .experiments.shipped import shipped_run, shipped_runs
 from .experiments.translating import translate_text
+from .experiments.writing import write_text
 from .generation.grids import PictureError
+from .generation.tokens import Sampling
 from .generation.translation_scores import ScoreError
 from .training.allocator import keep_freed_memory
 from .training.checkpoint import CheckpointError
@@ -41,7 +43,7 @@ USER_ERRORS = (
     ServeError,
     TrainingError,
 )
-CONSOLE = Console(highlight=False)
+CONSOLE = Console(highlight=False, quiet=os.environ.get("RANK", "0") != "0")  # torchrun's first process speaks
 
 
 @singledispatch
@@ -62,17 +64,10 @@ def _(command: cli.List) -> int:
             console=CONSOLE,
         )
         return 0
-    first = Column("experiment", overflow="fold", width=max(map(len, EXPERIMENTS)))
-    columns = (first, Column("models", no_wrap=True), *SCALES)
-    table = Table(*columns, title="What one model takes on two CPU cores", padding=(0, 1, 0, 0), show_lines=True)
-    for experiment in EXPERIMENTS.values():
-        minutes = (experiment.minutes.get(scale, "–") for scale in SCALES)
-        table.add_row(f"{experiment.name}\n{experiment.title}", "\n".join(experiment.models), *minutes)
-    CONSOLE.print(table)
-    table = Table(Column("momentum reproduce …", no_wrap=True), "what", "runs per seed")
-    for study in REPRODUCTIONS.values():
-        table.add_row(study.name, study.title, str(len(study.lines)))
-    CONSOLE.print(table)
+    if command.name is None:
+        show_all(CONSOLE)
+    else:
+        show_one(command.name, CONSOLE)
     return 0
 
 
@@ -103,7 +98,8 @@ def _settings(command: cli.Train | cli.Reproduce) -> tuple[str, ...]:
     """--fidelity, --source and --target are settings with flags of their own."""
     flags = [] if command.fidelity == "paper" else [f"fidelity={command.fidelity}"]
     if isinstance(command, cli.Train):
-        files = {"source": command.source, "target": command.target}
+        source = ",".join(map(str, command.source))
+        files = {"source": source or None, "target": command.target}
         flags += [f"data.{side}={file}" for side, file in files.items() if file is not None]
     return (*command.settings, *flags)
 
@@ -126,10 +122,25 @@ def _(command: cli.Generate) -> int:
         raise RunError(
             "this package comes without a model; make one: momentum train digits, then: momentum generate RUN"
         )
+    heat = {} if command.temperature is None else {"temperature": command.temperature}
+    if experiment_of(run) == "text":
+        try:
+            sampling = Sampling(top_k=command.top_k, top_p=command.top_p, seed=command.seed, **heat)
+        except ValueError as error:
+            raise ConfigurationError(f"--{error}") from None
+        write_text(
+            run,
+            prompt=command.prompt,
+            tokens=command.tokens,
+            sampling=sampling,
+            stop=command.stop,
+            checkpoint=command.checkpoint,
+        )
+        return 0
     generate_pictures(
         run,
         count=command.count,
-        temperature=command.temperature,
+        temperature=heat.get("temperature", 1.0),
         seed=command.seed,
         offset=command.offset,
         out=command.out or (command.run / "samples" / "grid.png" if command.run else Path("grid.png")),
@@ -250,20 +261,23 @@ def _(command: cli.Serve) -> int:
         from .web.runs import load_models
         from .web.server import address, is_private, open_socket, serve
         from .web.studio import Studio
+        from .web.training import Watch
     except ModuleNotFoundError as error:
         raise ConfigurationError(f"the page needs {error.name}: pip install 'momentum-transformer[web]'") from None
-    runs = command.runs or tuple(filter(None, [shipped_run()]))
+    runs = command.runs or shipped_runs()
     if not runs:
         raise RunError("there is no model to serve yet; make one: momentum train digits, then: momentum serve runs")
     with open_socket(command.host, command.port) as listening:
-        models, translators, missing = load_models(runs, command.data_dir)
+        loaded = load_models(runs, command.data_dir)
+        missing = loaded.missing
         if not is_private(listening):
             missing.append("others can reach this page: everyone in your network may use this machine's models")
         for line in missing:
             CONSOLE.print(line, soft_wrap=True)
-        names = [*(model.name for model in models), *(translator.name for translator in translators)]
-        shown = f"{len(names)} models" if len(names) > 1 else names[0]
+        names = loaded.names
+        shown = f"{len(names)} models" if len(names) > 1 else names[0] if names else "no model yet, but runs to watch"
         CONSOLE.print(f"{shown}: {address(listening)} (Ctrl-C stops)", soft_wrap=True)
-        serve(Studio(models, translators), listening, host=command.host)
+        watch = Watch(command.runs or (Path("runs"),), *(() if command.runs else runs))
+        serve(Studio(*loaded[:3]), watch, listening, host=command.host)
     CONSOLE.print("stopped")
     return 0

@@ -6,6 +6,7 @@ import torch
 from momentum_transformer import (
     AdaptiveMomentumResidual,
     Encoder,
+    GatedDeltaAttention,
     LinearAttention,
     MomentumAttention,
     MomentumResidual,
@@ -17,6 +18,7 @@ from momentum_transformer.backend.cpu.library import Missing, native
 from momentum_transformer.backend.cpu.native_backend import status
 from momentum_transformer.decoding.decoder import Decoder, can_decode
 from momentum_transformer.layers.block import Norm
+from momentum_transformer.layers.presets import ModernBlock
 from momentum_transformer.layers.residual import Residual
 from momentum_transformer.layers.situation import Mixer
 
@@ -56,6 +58,26 @@ def test_decoding_equals_the_step_of_the_encoder(
         assert torch.allclose(found, y, rtol=0, atol=1e-12 if dtype == torch.float64 else 2e-5)
     for mine, theirs in zip(decoder.state.layers, state.layers, strict=True):
         assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(mine, theirs, strict=True))
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("width", [24, 42])
+def test_the_modern_block_decodes_as_it_runs(width: int, rule: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    mixers = [MomentumAttention(0.6), SoftmaxAttention(), GatedDeltaAttention()]
+    encoder = Encoder(3, width, 2, attention=mixers, residual=RULES[rule], block=ModernBlock(), feedforward=90)
+    for parameter in encoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    encoder = encoder.to(dtype).eval()
+    _, state = encoder(torch.randn(5, 7, width, dtype=dtype), return_state=True)
+    head = torch.randn(11, width, dtype=dtype)
+    decoder = Decoder(encoder, state, max_new_tokens=6, head=(head, None))
+    for _ in range(6):
+        x = torch.randn(5, width, dtype=dtype)
+        y, state = encoder.step(x, state)
+        assert torch.allclose(decoder.step(x), y @ head.T, rtol=0, atol=1e-11 if dtype == torch.float64 else 1e-3)
 
 
 @needs_native

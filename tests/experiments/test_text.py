@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from momentum_transformer.data.packed_text import Windows
 from momentum_transformer.experiments.configuration import ConfigurationError
 from momentum_transformer.experiments.runs import Request, run_training
 from momentum_transformer.experiments.text import TextTask
@@ -31,7 +32,8 @@ def test_a_text_is_trained_on_validated_and_tested(source: Path, tmp_path: Path)
     (noted,) = (line for line in run.metrics() if line["kind"] == "test")
     assert noted["bits_per_byte"] == pytest.approx(noted["loss"] / math.log(2))
     assert noted["nats_per_character"] > noted["loss"]  # ü has two bytes
-    assert run.read("provenance.json")["data"]["bytes"].keys() == {"training", "validation", "test"}
+    assert noted["perplexity"] == pytest.approx(math.exp(noted["loss"]))
+    assert run.read("provenance.json")["data"]["tokens"].keys() == {"training", "validation", "test"}
 
 
 class Even(nn.Module):
@@ -41,13 +43,14 @@ class Even(nn.Module):
         super().__init__()
         self.bias = nn.Parameter(torch.zeros(256), requires_grad=False)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.bias.expand(*tokens.shape, 256)
+    def forward(self, tokens: Tensor, at: Tensor | None = None, *, reset: Tensor | None = None) -> Tensor:
+        logits = self.bias.expand(*tokens.shape, 256)
+        return logits if at is None else logits[at]
 
 
 def test_scores_are_counted_by_byte_and_by_character(source: Path) -> None:
     task = TextTask(Request("text", "linear", "tiny", settings=settings(source)).config, 0)
-    batch = torch.tensor([[*"aü€b".encode()]], dtype=torch.uint8)
+    batch = Windows(torch.tensor([[*"aü€b".encode()]]), None)
     score = task.score(Even(), batch)
     assert int(score.count) == 6
     assert int(score.counts["nats_per_character"]) == 3  # ü, €, b
@@ -57,9 +60,9 @@ def test_scores_are_counted_by_byte_and_by_character(source: Path) -> None:
 
 def test_shards_are_rows_of_the_batch_and_validation_is_always_the_same(source: Path) -> None:
     task = TextTask(Request("text", "linear", "tiny", settings=settings(source)).config, 0)
-    whole = task.batch(3, 0, 1)
-    assert torch.equal(torch.stack([task.batch(3, i, 2) for i in range(2)], 1).flatten(0, 1), whole)
-    first, second = (torch.cat(list(task.validation(step, 0, 1))) for step in (0, 7))
+    whole = task.batch(3, 0, 1).tokens
+    assert torch.equal(torch.stack([task.batch(3, i, 2).tokens for i in range(2)], 1).flatten(0, 1), whole)
+    first, second = (torch.cat([part.tokens for part in task.validation(step, 0, 1)]) for step in (0, 7))
     assert torch.equal(first, second)
     with pytest.raises(ConfigurationError, match=r"train\.select must be loss"):
         _ = Request("text", "linear", "tiny", settings=("train.select=accuracy",)).config

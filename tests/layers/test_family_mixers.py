@@ -245,8 +245,8 @@ def test_what_a_mixer_cannot_do_is_one_clear_line() -> None:
         Attention(WIDTH, 1, DeltaAttention(convolution=None, tail=None), causal=False).double()(x)
     with pytest.raises(ValueError, match="cannot be cross attention"):
         Attention(WIDTH, HEADS, GatedDeltaAttention(), causal=False).double()(x, keys=x)
-    with pytest.raises(ValueError, match="MomentumAttention knows no resets"):
-        Encoder(1, WIDTH, HEADS).double()(x, reset=torch.zeros(3, N, dtype=torch.bool))
+    with pytest.raises(ValueError, match="PerformerAttention knows no resets"):
+        Encoder(1, WIDTH, HEADS, attention=PerformerAttention()).double()(x, reset=torch.zeros(3, N, dtype=torch.bool))
     _, linear = Encoder(1, WIDTH, HEADS, attention=LinearAttention()).double()(x, return_state=True)
     with pytest.raises(ValueError, match="state must be a PartsState, not LinearState"):
         Encoder(1, WIDTH, HEADS, attention=GatedDeltaAttention()).double()(x, state=linear)

@@ -3,16 +3,35 @@
 import pytest
 import torch
 
-from momentum_transformer import Encoder, MomentumAttention, MomentumResidual, SoftmaxAttention
+from momentum_transformer import (
+    Encoder,
+    GatedDeltaAttention,
+    LinearAttention,
+    MomentumAttention,
+    MomentumResidual,
+    SoftmaxAttention,
+)
+from momentum_transformer.layers.presets import ModernBlock
+from momentum_transformer.layers.situation import Mixer
 from momentum_transformer.models.language_model import LanguageModel
 
+MIXERS: dict[str, Mixer] = {
+    "softmax": SoftmaxAttention(),
+    "linear": LinearAttention(),
+    "momentum": MomentumAttention(beta=0.6, gamma=0.9),
+    "gated delta": GatedDeltaAttention(),
+}
 
+
+@pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("positions", [True, False])
 @pytest.mark.parametrize("mixer", [MomentumAttention(beta=0.6), SoftmaxAttention()], ids=["momentum", "softmax"])
-def test_prefill_and_steps_equal_the_whole(mixer: MomentumAttention | SoftmaxAttention, positions: bool) -> None:
+def test_prefill_and_steps_equal_the_whole(
+    mixer: MomentumAttention | SoftmaxAttention, positions: bool, tied: bool
+) -> None:
     torch.manual_seed(0)
     encoder = Encoder(2, 16, 2, attention=mixer, residual=MomentumResidual(beta=0.9))
-    model = LanguageModel(11, encoder, positions=positions).double().eval()
+    model = LanguageModel(11, encoder, positions=positions, tied=tied).double().eval()
     tokens = torch.randint(0, 11, (3, 9))
     whole = model(tokens)
     logits, state = model.prefill(tokens[:, :4])
@@ -21,6 +40,21 @@ def test_prefill_and_steps_equal_the_whole(mixer: MomentumAttention | SoftmaxAtt
         logits, state = model.step(tokens[:, i], state)
         outputs.append(logits[:, None])
     assert torch.allclose(torch.cat(outputs, 1), whole, atol=1e-12)
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_packed_documents_are_what_they_are_apart(mixer: str) -> None:
+    torch.manual_seed(0)
+    model = LanguageModel(11, Encoder(2, 16, 2, attention=MIXERS[mixer], block=ModernBlock()), tied=True)
+    model = model.double().eval()
+    tokens = torch.randint(0, 11, (2, 9))
+    reset = torch.zeros(2, 9, dtype=torch.bool)
+    reset[0, [0, 4]] = reset[1, [6, 7]] = True
+    apart = [
+        torch.cat([model(row[None, a:b]) for a, b in ranges], 1)
+        for row, ranges in zip(tokens, [((0, 4), (4, 9)), ((0, 6), (6, 7), (7, 9))], strict=True)
+    ]
+    assert torch.allclose(model(tokens, reset=reset), torch.cat(apart), atol=1e-12)
 
 
 def test_a_language_model_must_be_causal() -> None:

@@ -40,7 +40,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for step in range(0, 1201, 60):
                 loss = float(2.3 * np.exp(-step / 300) + 0.01 * rng.random())
                 bits = {"bits_per_dim": loss / np.log(2), "bits_per_dim_paper": loss / np.log(2)}
-                metrics = bits if pictures else {"accuracy": float(np.exp(-loss))}
+                metrics = bits if pictures else {"accuracy": float(np.exp(-loss)), "nats_per_character": loss}
                 run.append_metrics(
                     {
                         "kind": "validation",
@@ -56,6 +56,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if pictures:
                 run.append_metrics({"kind": "test", "step": 1200, "checkpoint": "best", "loss": loss, **bits})
                 _add_speed_and_samples(run, request.model)
+            if study.experiment == "text":
+                scores = {"loss": loss, "nats_per_character": loss, "bits_per_byte": loss, "perplexity": loss}
+                run.append_metrics({"kind": "test", "step": 1200, "checkpoint": "best", **scores})
             if study.experiment in ("multi30k", "iwslt16"):
                 add_translations(run, request.model, rng)
     return root
@@ -73,7 +76,8 @@ def test_the_report_has_a_section_a_figure_and_a_table_for_every_study(runs: Pat
     text = page.read_text()
     assert not left_out
     assert text.count("<section") == text.count("<svg") == len(SINGLE)
-    assert text.count("<table") == len(SINGLE) + 4  # speed and a sentence in both translation sections
+    # speed and a sentence in both translation sections; where the numbers come from
+    assert text.count("<table") == len(SINGLE) + 4 + 1
     assert "http-equiv" not in text
     assert text.count('src="') == text.count('src="data:image/png;base64,') == 4 * 5
     names = ("copy", "ablation-connection", "ablation-beta", "weighting", "sweep", *SHAPES, "multi30k", "iwslt16")
@@ -185,6 +189,6 @@ def test_runs_of_no_study_are_listed_and_unknown_ones_left_out(tmp_path: Path) -
         run.append_metrics({"kind": "validation", "step": 2, "loss": 0.5, "accuracy": 0.75, "seconds": 1.0})
         run.append_metrics({"kind": "end", "step": 2, "seconds": 1.0, "best_step": 2})
     page, left_out = write_report([tmp_path / "runs"], tmp_path / "report")
-    assert "recall delta tiny seed 0 train.steps=2: loss 0.5000, accuracy 0.7500" in page.read_text()
+    assert "<td>delta, train.steps=2</td><td>0.5000</td><td>0.7500</td><td>0</td>" in page.read_text()
     (line,) = left_out
     assert line.startswith(f"{tmp_path / 'runs' / 'known-to-another-version'}: unknown experiment")

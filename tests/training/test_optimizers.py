@@ -5,6 +5,8 @@ import warnings
 import pytest
 import torch
 
+from momentum_transformer import Encoder, GatedDeltaAttention
+from momentum_transformer.layers.presets import ModernBlock
 from momentum_transformer.training.config import TrainConfig
 from momentum_transformer.training.optimizers import betas, learning_rate, make_optimizer
 
@@ -52,6 +54,30 @@ def test_every_optimizer_gets_its_epsilon(name: str) -> None:
 def test_a_linear_schedule_goes_straight_from_the_first_rate_to_the_last() -> None:
     config = TrainConfig(steps=100, schedule="linear", learning_rate=3.0, final_rate=1.0)
     assert [learning_rate(step, config) for step in (0, 25, 50, 100)] == [3.0, 2.5, 2.0, 1.0]
+
+
+def test_a_cosine_rises_along_a_line_and_falls_along_half_a_wave() -> None:
+    config = TrainConfig(steps=100, schedule="cosine", warmup=0.2, learning_rate=3.0, final_rate=1.0)
+    rates = [learning_rate(step, config) for step in range(101)]
+    assert rates[:20] == pytest.approx([3 * (i + 1) / 21 for i in range(20)])
+    assert [rates[20], rates[60], rates[100]] == pytest.approx([3.0, 2.0, 1.0])
+    assert rates[20:] == sorted(rates[20:], reverse=True)
+
+
+def test_norms_biases_and_scalars_of_gates_do_not_decay() -> None:
+    torch.manual_seed(0)
+    encoder = Encoder(1, 8, 2, attention=GatedDeltaAttention(), block=ModernBlock())
+    config = TrainConfig(optimizer="adamw", weight_decay=0.5, decayed="matrices", learning_rate=0.1)
+    optimizer = make_optimizer(encoder.parameters(), config)
+    before = {name: parameter.clone() for name, parameter in encoder.named_parameters()}
+    for parameter in encoder.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    decayed = {name for name, parameter in encoder.named_parameters() if not torch.equal(parameter, before[name])}
+    assert decayed == {name for name, parameter in before.items() if parameter.ndim > 1}
+    kept = before.keys() - decayed
+    for part in ("attention_norm.weight", "feedforward_norm.weight", "query.bias", "rate", "offset"):
+        assert any(name.endswith(part) for name in kept), part
 
 
 def test_impossible_schedules_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Models whose pictures and translations are known beforehand, and a server to show them."""
+"""Models whose pictures, translations and texts are known beforehand, and a server to show them."""
 
 import threading
 import time
@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from momentum_transformer.web.models import Draft, Example, Picture, RefusedError, Step
+from momentum_transformer.web.models import Draft, Example, Picture, RefusedError, Step, Written
 from momentum_transformer.web.server import Server, open_socket
 from momentum_transformer.web.studio import Studio
+from momentum_transformer.web.training import Watch
 
 SMALL = Picture(4, 4, 1)
 
@@ -26,6 +27,7 @@ class FakeModel:
     pause: float = 0.0  # seconds a byte
     fail_at: int | None = None
     log: list[str] = field(default_factory=list)  # the name, once a byte
+    note: str = ""
 
     def examples(self) -> Sequence[bytes]:
         return self.shown
@@ -54,6 +56,7 @@ class FakeTranslator:
     fail_at: int | None = None
     refuses: str | None = None
     log: list[str] = field(default_factory=list)  # the name, once a step
+    note: str = ""
 
     def examples(self) -> Sequence[Example]:
         return self.shown
@@ -74,6 +77,38 @@ class FakeTranslator:
             before = words
 
 
+@dataclass
+class FakeWriter:
+    """Writes the numbers from 1, one a token; its state is flat, or grows with every token."""
+
+    name: str = "fake"
+    note: str = ""
+    prompt: str = "Count:"
+    grows: bool = False
+    begins_again_at: int | None = None  # the token at which a growing state is small again
+    pause: float = 0.0  # seconds a token
+    fail_at: int | None = None
+    refuses: str | None = None
+    log: list[str] = field(default_factory=list)  # the name, once a token
+
+    def write(self, prompt: str, *, tokens: int, temperature: float, seed: int) -> Iterator[Written]:
+        if self.refuses and self.refuses in prompt:
+            raise RefusedError(f"{self.refuses!r} is refused")
+        for number in range(1, tokens + 1):
+            if number == self.fail_at:
+                raise ValueError("made to fail")
+            time.sleep(self.pause)
+            self.log.append(self.name)
+            held = number % (self.begins_again_at or tokens + 1) if self.grows else 1
+            yield Written(f" {number + seed}", 1000 * held, self.pause or 1e-3)
+
+
+def ask_text(**changes: object) -> dict[str, object]:
+    """A good request for a text, with fields changed."""
+    good = {"viewer": "viewer-one", "models": [0], "prompt": "Count:", "tokens": 5, "temperature": 1.0, "seed": 0}
+    return {**good, **changes}
+
+
 def ask(**changes: object) -> dict[str, object]:
     """A good request, with fields changed."""
     return {"viewer": "viewer-one", "models": [0], "given": [], "temperature": 1.0, "seed": 0, **changes}
@@ -86,11 +121,11 @@ def ask_translation(**changes: object) -> dict[str, object]:
 
 
 @contextmanager
-def serving(studio: Studio) -> Iterator[int]:
+def serving(studio: Studio, watch: Watch | None = None) -> Iterator[int]:
     """The real server in a thread; its port."""
     listening = open_socket("127.0.0.1", 0)
     port: int = listening.getsockname()[1]
-    server = Server(studio)
+    server = Server(studio, watch)
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
     try:
@@ -101,7 +136,7 @@ def serving(studio: Studio) -> Iterator[int]:
         assert not thread.is_alive(), "the server does not stop"
 
 
-def still(model: FakeModel | FakeTranslator) -> bool:
+def still(model: FakeModel | FakeTranslator | FakeWriter) -> bool:
     """Whether the model has stopped working, waited for up to 10 s and more."""
     for _ in range(200):
         before = len(model.log)

@@ -13,8 +13,9 @@ from momentum_transformer.web.app import STATIC, Answer, create_app
 from momentum_transformer.web.messages import MAX_BYTES, DrawRequest
 from momentum_transformer.web.models import Example
 from momentum_transformer.web.studio import Studio
+from momentum_transformer.web.training import Watch
 
-from .fake import FakeModel, FakeTranslator, ask, ask_translation
+from .fake import FakeModel, FakeTranslator, FakeWriter, ask, ask_text, ask_translation
 
 HOME = "http://127.0.0.1:8000"
 FOLDER = Path(momentum_transformer.web.__file__).parent / "static"
@@ -28,7 +29,8 @@ def client() -> TestClient:
         FakeTranslator("once", refinements=None, refuses="狗"),
         FakeTranslator("bad", fail_at=1),
     ]
-    return TestClient(create_app(Studio(models, translators), host_names=("studio.example",)), base_url=HOME)
+    writers = [FakeWriter("counts", note="step 3 of 9", refuses="狗"), FakeWriter("bad", fail_at=2)]
+    return TestClient(create_app(Studio(models, translators, writers), host_names=("studio.example",)), base_url=HOME)
 
 
 def drawn(text: str) -> list[dict[str, Any]]:
@@ -59,8 +61,8 @@ def test_models_are_described(client: TestClient) -> None:
     assert [model["name"] for model in described["models"]] == ["fake", "bad"]
     assert described["examples"] == {"ramps": [list(range(16))]}
     assert described["translators"][:2] == [
-        {"name": "careful", "source": "en", "target": "de", "refinements": 2},
-        {"name": "once", "source": "en", "target": "de", "refinements": None},
+        {"name": "careful", "note": "", "source": "en", "target": "de", "refinements": 2},
+        {"name": "once", "note": "", "source": "en", "target": "de", "refinements": None},
     ]
     assert described["sentences"] == {"en-de": [{"source": "A dog", "reference": "Ein Hund"}]}
     assert (described["most_models"], described["most_refinements"]) == (8, 20)
@@ -129,6 +131,45 @@ def test_a_bad_translation_request_gets_its_reason(client: TestClient) -> None:
     assert client.get("/translate").status_code == 405
 
 
+def test_a_text_is_a_stream_of_tokens(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    described = client.get("/models").json()
+    assert described["writers"][0] == {"name": "counts", "note": "step 3 of 9", "prompt": "Count:"}
+    events = drawn(client.post("/write", json=ask_text(models=[0], seed=10)).text)
+    assert "".join(event["text"] for event in events) == " 11 12 13 14 15"
+    assert events[-1]["done"]
+    refused = drawn(client.post("/write", json=ask_text(prompt="狗")).text)
+    assert refused == [{"model": 0, "error": "'狗' is refused", "done": True}]
+    assert not caplog.text
+    failed = drawn(client.post("/write", json=ask_text(models=[0, 1])).text)
+    assert [event["error"] for event in failed if "error" in event] == [
+        "bad failed (ValueError); the server's terminal says more"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"prompt": ""}, "there is nothing to continue: write a word or two first"),
+        ({"prompt": 3}, "prompt must be a text, not 3"),
+        ({"prompt": "a" * 1001}, "the prompt must have at most 1000 characters, not 1001"),
+        ({"tokens": 0}, "tokens must be a whole number from 1 to 1000, not 0"),
+        ({"tokens": 10**9}, "tokens must be a whole number from 1 to 1000, not 1000000000"),
+        ({"models": [7]}, "models must be numbers from 0 to 1, not 7"),
+    ],
+)
+def test_a_bad_text_request_gets_its_reason(client: TestClient, changes: dict[str, Any], reason: str) -> None:
+    answer = client.post("/write", json=ask_text(**changes))
+    assert (answer.status_code, answer.json()) == (400, {"error": reason})
+
+
+def test_how_runs_go_is_sent_again_only_when_there_is_news(tmp_path: Path) -> None:
+    client = TestClient(create_app(Studio(), Watch([tmp_path])), base_url=HOME)
+    answer = client.get("/training")
+    assert answer.json() == {"runs": [], "folders": [str(tmp_path)]}
+    again = client.get("/training", headers={"if-none-match": answer.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -149,17 +190,17 @@ def test_a_message_of_another_type_is_refused(client: TestClient) -> None:
 
 
 def test_a_full_studio_answers_busy() -> None:
-    client = TestClient(create_app(Studio([FakeModel()], capacity=0)), base_url=HOME)
+    client = TestClient(create_app(Studio([FakeModel()], capacity=0, waiting=0)), base_url=HOME)
     answer = client.post("/draw", json=ask())
     assert answer.status_code == 503
-    assert answer.json()["error"].startswith("busy: 0 viewers")
+    assert answer.json()["error"].startswith("busy: 0 viewers are waiting")
 
 
 def test_a_viewer_that_takes_nothing_loses_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("momentum_transformer.web.app.STALL_SECONDS", 0.01)
 
     async def scenario() -> None:
-        studio = Studio([FakeModel()], capacity=1)
+        studio = Studio([FakeModel()], capacity=1, waiting=0)
         request = DrawRequest("a", (0,), b"", 1.0, 0)
 
         async def never(*_: Any) -> Any:

@@ -48,7 +48,7 @@ def grey(page: Any, selector: str) -> list[int | None]:
 
 def test_models_complete_a_test_image_side_by_side(page: Any) -> None:
     page.get_by_role("button", name="Test image 2").click()
-    page.get_by_label("Seed").fill("7")
+    page.get_by_role("spinbutton", name="Seed").fill("7")
     page.get_by_role("button", name="Complete").click()
     page.get_by_text("Done.", exact=True).wait_for()
     upper = list(EXAMPLE[:32])
@@ -94,10 +94,10 @@ def test_everything_works_by_keyboard(page: Any) -> None:
     page.get_by_label("Rows given").focus()
     page.keyboard.press("Home")
     assert page.locator("#rows-value").text_content() == "0 of 8"
-    page.get_by_label("Temperature").focus()
+    page.get_by_role("slider", name="Temperature").focus()
     page.keyboard.press("End")
     assert page.locator("#temperature-value").text_content() == "2.00"
-    page.get_by_label("Seed").focus()
+    page.get_by_role("spinbutton", name="Seed").focus()
     page.keyboard.press("Enter")
     page.get_by_text("Done.", exact=True).wait_for()
     assert grey(page, f"{card('linear')} canvas") == list(range(64))
@@ -121,7 +121,7 @@ def test_stop_and_a_closed_page_end_the_work(page: Any, models: list[FakeModel])
 
 
 def test_what_cannot_be_asked_is_said(page: Any) -> None:
-    page.get_by_label("Seed").fill("-1")
+    page.get_by_role("spinbutton", name="Seed").fill("-1")
     page.get_by_role("button", name="Complete").click()
     assert "seed must be a whole number" in page.locator("#status").text_content()
     for name in ("linear", "momentum", "bad"):

@@ -149,14 +149,26 @@ def test_steps_appear_one_after_the_other_where_motion_is_welcome(page: Any) -> 
     page.clock.install(time=0)
     page.clock.pause_at(1000)
     page.emulate_media(reduced_motion="no-preference")
-    translate(page, "A dog")
+    with page.expect_event("requestfinished"):
+        page.get_by_role("textbox").fill("A dog")
+        page.get_by_role("button", name="Translate").click()
     rows = page.locator(f"{card('momentum')} .steps li")
+    rows.first.wait_for()
     assert rows.count() == 1  # all have arrived, and can be read one by one
     for shown in (2, 3):
+        assert page.locator("#translation-status").text_content() == "Translating …"
         page.clock.run_for(700)
         assert rows.count() == shown
     page.clock.run_for(700)
     page.locator(f"{card('momentum')}.finished").wait_for()
+    page.get_by_text("Done.", exact=True).wait_for()
+
+
+def test_steps_that_change_nothing_are_one_line(page: Any) -> None:
+    page.get_by_label("Refinements").fill("6")
+    translate(page, "A dog")
+    rows = page.locator(f"{card('momentum')} .steps li")
+    assert rows.all_text_contents() == ["drafta dog", "1A dog", "2A DOG", "3–6unchanged"]
 
 
 def test_nothing_sticks_out_and_text_stands_out_at_every_width_in_light_and_dark(page: Any) -> None:

@@ -90,6 +90,15 @@ def test_without_runs_the_shipped_model_is_served_and_other_addresses_are_warned
     assert "others can reach" not in capsys.readouterr().out
 
 
+def test_runs_under_way_are_served_before_there_is_a_model(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("momentum_transformer.web.server.Server.run", lambda *_: None)
+    (begin(tmp_path, "copy", "linear") / "checkpoint" / "best.safetensors").unlink()
+    assert run(str(tmp_path), "--port", "0") == 0
+    assert "no model yet, but runs to watch: http://127.0.0.1:" in capsys.readouterr().out
+
+
 def test_a_missing_package_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "momentum_transformer.web.server", raising=False)

@@ -10,7 +10,7 @@ import torch
 from momentum_transformer.experiments import EXPERIMENTS
 from momentum_transformer.experiments.configuration import to_json
 from momentum_transformer.experiments.runs import Request
-from momentum_transformer.experiments.shipped import shipped_run
+from momentum_transformer.experiments.shipped import shipped_run, shipped_runs
 from momentum_transformer.generation.pixels import draw_images
 from momentum_transformer.models.logistic_mixture import mixture_log_likelihood
 from momentum_transformer.training.checkpoint import CheckpointError, save_checkpoint
@@ -84,29 +84,40 @@ def test_a_picture_can_begin_from_nothing(models: list[TrainedModel]) -> None:
 def test_runs_that_make_nothing_to_see_or_are_broken_are_left_out_of_a_folder(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "alien").mkdir()
     (tmp_path / "alien" / "config.json").write_text("[]")
-    models, _, missing = load_models([runs, tmp_path])
+    models, _, _, missing = load_models([runs, tmp_path])
     assert len(models) == 4
-    assert missing[0] == f"left out: 1 of the runs in {runs} neither draw nor translate"
+    assert missing[0] == f"left out: 1 of the runs in {runs} neither draw, translate nor write"
     assert "holds no object" in missing[1]
 
 
 def test_a_named_run_must_be_usable(runs: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="is a run of copy, which neither draws nor translates"):
+    with pytest.raises(RunError, match="is a run of copy, which neither draws, translates nor writes"):
         load_models([runs / "copy" / "linear" / "tiny-seed0"])
     with pytest.raises(RunError, match="there is no nowhere"):
         load_models([Path("nowhere")])
     with pytest.raises(
-        RunError, match=r"no trained run that draws or translates in .*; make one: momentum train digits"
+        RunError, match=r"no trained run that draws, translates or writes in .*; make one: momentum train digits"
     ):
         load_models([tmp_path])
     broken = begin(tmp_path, "digits", "linear")
     (broken / "checkpoint" / "best.safetensors").unlink()
     with pytest.raises(CheckpointError, match="there is no checkpoint"):
         load_models([broken])
+    watched = load_models([tmp_path])  # it is under way
+    assert watched.names == []
+    assert watched.missing[0].startswith("left out: there is no checkpoint")
+    RunDirectory(broken).append_metrics({"kind": "end", "step": 8})
     with pytest.raises(
-        RunError, match=r"no trained run that draws or translates in .* \(left out: there is no checkpoint"
+        RunError, match=r"no trained run that draws, translates or writes in .* \(left out: there is no checkpoint"
     ):
         load_models([tmp_path])
+
+
+def test_the_step_of_an_unfinished_run_is_noted(tmp_path: Path) -> None:
+    run = begin(tmp_path, "digits", "linear")
+    assert [model.note for model in load_models([run]).models] == ["step 0 of 20"]
+    RunDirectory(run).append_metrics({"kind": "end", "step": 20})
+    assert [model.note for model in load_models([run]).models] == [""]
 
 
 def test_models_of_one_kind_are_told_apart(runs: Path, tmp_path: Path) -> None:
@@ -125,7 +136,7 @@ def test_the_same_run_in_two_places_is_told_apart_by_the_place(tmp_path: Path) -
 def test_absent_test_images_are_said_and_not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MOMENTUM_DATA", raising=False)
     monkeypatch.setattr("momentum_transformer.data.download.urlopen", lambda *_, **__: pytest.fail("a download"))
-    models, _, missing = load_models([begin(tmp_path, "mnist", "linear")], tmp_path / "no-data")
+    models, _, _, missing = load_models([begin(tmp_path, "mnist", "linear")], tmp_path / "no-data")
     assert not models[0].examples()
     assert missing == [
         f"no test images of mnist, 4 × 4: {tmp_path / 'no-data'} has none; name their folder by --data-dir or "
@@ -136,5 +147,9 @@ def test_absent_test_images_are_said_and_not_downloaded(tmp_path: Path, monkeypa
 def test_the_shipped_run_is_found_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("momentum_transformer.experiments.shipped.SHIPPED", tmp_path)
     assert shipped_run() is None
-    (tmp_path / "config.json").write_text(json.dumps({}))
-    assert shipped_run() == tmp_path
+    assert shipped_runs() == ()
+    first = tmp_path / "digits" / "momentum"
+    first.mkdir(parents=True)
+    (first / "config.json").write_text(json.dumps({}))
+    assert shipped_run() == first
+    assert shipped_runs() == (tmp_path,)

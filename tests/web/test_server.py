@@ -52,12 +52,31 @@ def test_a_newer_drawing_of_the_same_viewer_ends_the_older_one() -> None:
         assert still(model)
 
 
-def test_who_comes_to_a_full_studio_hears_that_it_is_busy() -> None:
-    with serving(Studio([FakeModel(picture=ENDLESS, pause=0.001)], capacity=1)) as port, drawing(port) as first:
+def test_who_comes_to_a_full_studio_waits_and_who_finds_the_queue_full_hears_that_it_is_busy() -> None:
+    studio = Studio([FakeModel(picture=ENDLESS, pause=0.001)], capacity=1, waiting=1)
+    with serving(studio) as port, drawing(port, viewer="viewer-two") as first:
         first.readline()
-        with drawing(port, viewer="viewer-two") as refused:
-            assert refused.status == 503
-            assert json.loads(refused.read())["error"].startswith("busy: 1 viewers are being served")
+        with drawing(port, viewer="viewer-six") as waiting:
+            assert json.loads(waiting.readline()) == {"waiting": 1}
+            with drawing(port, viewer="viewer-ten") as refused:
+                assert refused.status == 503
+                assert json.loads(refused.read())["error"].startswith("busy: 1 viewers are waiting already")
+
+
+def test_two_hundred_connections_wait_in_the_queue_and_are_served() -> None:
+    slow, quick = FakeModel(picture=ENDLESS, pause=0.001), FakeModel()
+    with serving(Studio([slow, quick], capacity=1)) as port, ExitStack() as stack:
+        first = stack.enter_context(drawing(port))
+        first.readline()
+        waiting = []
+        for number in range(200):
+            answer = stack.enter_context(drawing(port, viewer=f"waiting-{number}", models=[1]))
+            assert json.loads(answer.readline()) == {"waiting": number + 1}
+            waiting.append(answer)
+        with drawing(port, models=[1]) as newer:  # the first viewer is content with less
+            newer.read()
+        for answer in waiting:
+            assert json.loads(answer.readlines()[-1])["done"]
 
 
 def test_the_server_answers_while_a_model_works_and_stops_while_it_works() -> None:
@@ -133,11 +152,12 @@ def test_only_the_loopback_is_private() -> None:
 PROGRAM = """
 from momentum_transformer.web.server import open_socket, serve
 from momentum_transformer.web.studio import Studio
+from momentum_transformer.web.training import Watch
 from tests.web.fake import FakeModel
 from tests.web.test_server import ENDLESS
 listening = open_socket("127.0.0.1", 0)
 print(listening.getsockname()[1], flush=True)
-serve(Studio([FakeModel(picture=ENDLESS, pause=0.001)]), listening, host="127.0.0.1")
+serve(Studio([FakeModel(picture=ENDLESS, pause=0.001)]), Watch([]), listening, host="127.0.0.1")
 print("stopped", flush=True)
 """
 

@@ -6,19 +6,20 @@ from typing import Any
 
 import pytest
 
-from momentum_transformer.web.messages import DrawRequest, TranslateRequest
+from momentum_transformer.web.messages import DrawRequest, Request, TranslateRequest, WriteRequest
 from momentum_transformer.web.models import Drawable, Picture, Step, describe
 from momentum_transformer.web.studio import BusyError, Studio
 
-from .fake import FakeModel, FakeTranslator
+from .fake import FakeModel, FakeTranslator, FakeWriter
 
 
 def request(viewer: str, *models: int, given: bytes = b"", seed: int = 0) -> DrawRequest:
     return DrawRequest(viewer, models, given, 1.0, seed)
 
 
-async def collect(studio: Studio, asked: DrawRequest | TranslateRequest) -> list[dict[str, Any]]:
-    return [event async for event in studio.events(asked)]
+async def collect(studio: Studio, asked: Request) -> list[dict[str, Any]]:
+    with studio.admit(asked.viewer) as place:
+        return [event async for event in studio.events(asked, place)]
 
 
 def test_every_byte_comes_once_and_in_order_with_its_numbers() -> None:
@@ -86,15 +87,15 @@ def test_who_leaves_a_translation_stops_it_within_one_step() -> None:
 
 def test_a_viewer_has_one_drawing_and_a_full_studio_says_so() -> None:
     async def scenario() -> None:
-        studio = Studio([], capacity=2)
+        studio = Studio([], capacity=1, waiting=1)
         with ExitStack() as stack:
             first = stack.enter_context(studio.admit("a"))
             stack.enter_context(studio.admit("b"))
-            with pytest.raises(BusyError, match="busy: 2 viewers"), studio.admit("c"):
+            with pytest.raises(BusyError, match="busy: 1 viewers are waiting already"), studio.admit("c"):
                 pass
             with studio.admit("a") as second:
-                assert first.result() == "a newer request of this page took its place"
-                assert not second.done()
+                assert first.ended.result() == "a newer request of this page took its place"
+                assert not second.ended.done()
         with studio.admit("c"), studio.admit("d"):
             pass
 
@@ -103,7 +104,7 @@ def test_a_viewer_has_one_drawing_and_a_full_studio_says_so() -> None:
 
 def test_a_replaced_drawing_leaves_the_place_to_the_newer_one() -> None:
     async def scenario() -> None:
-        studio = Studio([], capacity=1)
+        studio = Studio([], capacity=1, waiting=0)
         old = studio.admit("a")
         old.__enter__()
         with studio.admit("a"):
@@ -117,9 +118,9 @@ def test_a_replaced_drawing_leaves_the_place_to_the_newer_one() -> None:
 def test_closing_ends_every_drawing_and_takes_no_more() -> None:
     async def scenario() -> None:
         studio = Studio([])
-        with studio.admit("a") as ended:
+        with studio.admit("a") as place:
             studio.close()
-            assert ended.result() == "the server stops"
+            assert place.ended.result() == "the server stops"
             with pytest.raises(BusyError, match="the server stops"), studio.admit("b"):
                 pass
 
@@ -178,3 +179,52 @@ def test_the_description_takes_examples_from_the_first_model_that_has_them() -> 
     described = describe(models)
     assert described["examples"] == {"ramps": [[0] * 16]}
     assert [model["momentum"] for model in described["models"]] == [None, (0.1, 0.6), None]
+
+
+def test_a_text_comes_token_by_token_with_its_numbers() -> None:
+    studio = Studio((), (), [FakeWriter(grows=True)], slice_seconds=0.0)
+    events = asyncio.run(collect(studio, WriteRequest("a", (0,), "Count:", 4, 1.0, 0)))
+    assert [event["text"] for event in events] == [" 1", " 2", " 3", " 4"]
+    assert [event["state_bytes"] for event in events] == [1000, 2000, 3000, 4000]
+    assert [event["done"] for event in events] == [False] * 3 + [True]
+    assert events[0]["tokens_per_second"] is None
+    assert events[-1]["tokens_per_second"] == pytest.approx(1000)
+
+
+def test_two_hundred_viewers_are_served_in_the_order_of_their_coming_and_see_their_places() -> None:
+    """Each hears of a place that only falls, down to one; nobody hears an error."""
+    count, capacity = 200, 8
+    studio = Studio([FakeModel(picture=Picture(1, 1, 1))], capacity=capacity)
+    ends: list[int] = []
+
+    async def view(number: int) -> list[int]:
+        events = await collect(studio, request(f"viewer-{number}", 0))
+        ends.append(number)
+        assert events[-1]["done"]
+        assert not any("error" in event for event in events)
+        return [event["waiting"] for event in events if "waiting" in event]
+
+    async def all_of_them() -> list[list[int]]:
+        return await asyncio.gather(*(view(number) for number in range(count)))
+
+    places = asyncio.run(all_of_them())
+    assert all(not heard for heard in places[:capacity])
+    for number, heard in enumerate(places[capacity:], start=1):
+        assert heard[0] == number
+        assert heard == sorted(set(heard), reverse=True)
+    assert max(abs(number - place) for place, number in enumerate(ends)) <= 2 * capacity
+
+
+def test_who_leaves_the_queue_moves_the_others_up_and_a_newer_request_keeps_the_place() -> None:
+    async def scenario() -> None:
+        studio = Studio([], capacity=1, waiting=5)
+        with ExitStack() as stack:
+            served, leaving, _, last = (stack.enter_context(studio.admit(name)) for name in "abcd")
+            assert (served.before, leaving.before, last.before) == (0, 1, 3)
+            again = stack.enter_context(studio.admit("b"))
+            assert again.before == 1
+            assert leaving.ended.result() == "a newer request of this page took its place"
+        with studio.admit("e") as alone:
+            assert alone.before == 0
+
+    asyncio.run(scenario())

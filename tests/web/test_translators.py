@@ -110,10 +110,10 @@ def test_odd_texts_are_translated_or_refused_but_break_nothing(
 def test_both_kinds_are_found_in_one_folder(runs: Path, tmp_path: Path) -> None:
     begin(tmp_path, "digits", "linear")
     begin(tmp_path, "copy", "linear")
-    models, translators, missing = load_models([tmp_path, runs])
+    models, translators, _, missing = load_models([tmp_path, runs])
     assert [model.name for model in models] == ["linear"]
     assert [translator.name for translator in translators] == ["autoregressive", "momentum"]
-    assert missing == [f"left out: 1 of the runs in {tmp_path} neither draw nor translate"]
+    assert missing == [f"left out: 1 of the runs in {tmp_path} neither draw, translate nor write"]
 
 
 def test_runs_of_one_model_are_told_apart_by_no_more_than_it_takes(runs: Path, tmp_path: Path) -> None:
@@ -126,13 +126,13 @@ def test_runs_of_one_model_are_told_apart_by_no_more_than_it_takes(runs: Path, t
 def test_an_unfinished_run_translates_but_has_no_test_sentences(runs: Path, tmp_path: Path) -> None:
     run = copied(runs, tmp_path)
     shutil.rmtree(run / "samples")
-    _, (translator,), missing = load_models([run])
+    _, (translator,), _, missing = load_models([run])
     assert not translator.examples()
     assert missing == [f"no test sentences of en → de: {run} has not been trained to its end"]
-    assert load_models([run, runs])[2] == []  # another run has them
+    assert load_models([run, runs]).missing == []  # another run has them
     (run / "samples").mkdir()
     (run / "samples" / "steps.jsonl").write_text('{"source": 1')
-    assert load_models([run])[2] == [f"no test sentences of en → de: {run}/samples/steps.jsonl cannot be read"]
+    assert load_models([run]).missing == [f"no test sentences of en → de: {run}/samples/steps.jsonl cannot be read"]
 
 
 @pytest.mark.parametrize(
@@ -150,6 +150,6 @@ def test_a_run_without_its_vocabulary_is_refused_or_left_out(
     with pytest.raises(RunError, match=reason):
         load_models([run])
     begin(tmp_path, "digits", "linear")
-    _, translators, missing = load_models([tmp_path])
+    _, translators, _, missing = load_models([tmp_path])
     assert not translators
     assert reason in missing[0]

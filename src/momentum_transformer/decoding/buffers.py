@@ -13,6 +13,7 @@ class Buffers:
         self.attended = torch.empty_like(x)  # what a mixer returns
         self.opened = torch.empty_like(x)  # the logits of an output gate that is the product of two matrices
         self.hidden = x.new_empty(len(x), hidden)  # inside the feed-forward network
+        self.factor = torch.empty_like(self.hidden)  # what a gated one multiplies it by
         self.change = torch.empty_like(x)  # what the feed-forward network returns
         self.velocity = torch.empty_like(x)
         # double buffer: the attention updates of this layer and of the one before

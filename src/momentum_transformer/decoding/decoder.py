@@ -5,6 +5,7 @@ allocated once, states are updated in place, and a token is one call of the nati
 """
 
 import ctypes
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +36,8 @@ def refusal(encoder: Encoder) -> str | None:
         reason = recorder.refusal(block) if isinstance(block, Block) else f"{type(block).__name__} is no Block"
         if reason is not None:
             return reason
+    if not isinstance(encoder.final_norm, nn.Identity):
+        return recorder.norm_refusal(encoder.final_norm)
     return None
 
 
@@ -50,7 +53,7 @@ class Decoder:
 
     Args:
         max_new_tokens: how many steps may follow. Softmax attention needs it, to allocate its KV cache.
-        head: a linear layer applied to the encoder's output; `step` then returns its result.
+        head: a linear layer, or its weight and bias, applied to the encoder's output; `step` returns its result.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class Decoder:
         state: EncoderState,
         *,
         max_new_tokens: int | None = None,
-        head: nn.Linear | None = None,
+        head: nn.Linear | tuple[Tensor, Tensor | None] | None = None,
     ) -> None:
         reason = refusal(encoder)
         if reason is not None:
@@ -73,18 +76,20 @@ class Decoder:
             self._steps = ctypes.c_int64(0)  # taken so far
             self._remaining = max_new_tokens  # steps that may still follow
             self.x = self.y = weight.new_empty(batch, encoder.width)
-            buffers = Buffers(self.x, blocks[0].feedforward.enter.out_features)
+            network: Any = blocks[0].feedforward
+            buffers = Buffers(self.x, network.leave.in_features)
             self._layers: list[Kept] = []
             for layer, (block, layer_state) in enumerate(zip(blocks, state.layers, strict=True)):
                 recorded = BlockRecorder(
                     block, self._program, buffers, layer=layer, steps=self._steps, capacity=max_new_tokens
                 )
                 self._layers.append(recorded.record(layer_state))
-            if isinstance(encoder.final_norm, nn.LayerNorm):
+            if isinstance(encoder.final_norm, nn.LayerNorm | nn.RMSNorm):
                 self._program.residual_norm(self.x, None, self.x, norm=encoder.final_norm)
             if head is not None:
-                self.y = self.x.new_empty(batch, head.out_features)
-                self._program.linear(self.x, head.weight, head.bias, self.y)
+                matrix, bias = (head.weight, head.bias) if isinstance(head, nn.Linear) else head
+                self.y = self.x.new_empty(batch, len(matrix))
+                self._program.linear(self.x, matrix, bias, self.y)
             self._program.finish(self.x.dtype)
 
     @property

@@ -34,7 +34,7 @@ from ..ops.coefficients import Coefficients
 from ..ops.shapes import Tensor
 from ..ops.state import CacheState
 
-ACTIVATIONS = (None, "relu", "gelu")  # in the order of native/program.h
+ACTIVATIONS = (None, "relu", "gelu", "silu")  # in the order of native/program.h
 GATES = ("strength", "step size", "decay")  # likewise
 PANEL = 32  # columns of a panel of weights, PANEL_COLUMNS in native/linear.h
 MULTIPLY_ADDS_PER_THREAD = 2**16  # fewer do not pay for starting a thread
@@ -85,9 +85,16 @@ class TokenProgram:
         self._call, self._program = self._native.of(dtype).decode, ctypes.byref(program)
 
     def linear(
-        self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, *, activation: str | None = None
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        out: Tensor,
+        *,
+        activation: str | None = None,
+        factor: Tensor | None = None,
     ) -> None:
-        """out = activation(x weightᵀ + bias): x (b, in_features), weight (out_features, in_features)."""
+        """out = activation(x weightᵀ + bias) · factor: x (b, in_features), weight (out_features, in_features)."""
         out_features, in_features = weight.shape
         if x.shape[1] != in_features or x.stride(1) != 1 or out.shape != (x.shape[0], out_features):
             raise ValueError(f"x {tuple(x.shape)}, weight {tuple(weight.shape)} and out {tuple(out.shape)} do not fit")
@@ -96,9 +103,10 @@ class TokenProgram:
         bias = weight.new_zeros(out_features + padding) if bias is None else F.pad(bias, (0, padding))
         params = Linear(rows=x.shape[0], in_features=in_features, out_features=out_features, stride=x.stride(0))
         params.activation = ACTIVATIONS.index(activation)
-        params.x, params.weights, params.bias, params.out = map(pointer, (x, panels, bias, out))
+        tensors = (x, panels, bias, factor, out)
+        params.x, params.weights, params.bias, params.factor, params.out = map(pointer, tensors)
         self._multiply_adds += x.shape[0] * weight.numel()
-        self._add(params, x, panels, bias, out)
+        self._add(params, *tensors)
 
     def run_heads(self) -> None:
         """Add the tasks of heads that were collected, as one chain."""
@@ -179,7 +187,7 @@ class TokenProgram:
         velocity: Tensor | None = None,
         first_layer: bool = False,
         previous_update: Tensor | None = None,
-        norm: torch.nn.LayerNorm | None,
+        norm: torch.nn.LayerNorm | torch.nn.RMSNorm | None,
     ) -> None:
         """out = norm(x + γv), v ← βv + update (eq. 4, 15, 18), for x, update, v, out (b, width).
 
@@ -194,7 +202,9 @@ class TokenProgram:
             beta = highest(1 - beta, x.dtype)
         params = ResidualNorm(rows=x.shape[0], width=x.shape[1], first_layer=first_layer)
         params.beta, params.gamma = beta, gamma
-        weight, bias, params.eps = (None, None, 0.0) if norm is None else (norm.weight, norm.bias, norm.eps)
+        weight, bias, params.eps = None, None, 0.0
+        if norm is not None:
+            weight, bias, params.eps = norm.weight, getattr(norm, "bias", None), norm.eps or 0.0
         tensors = (x, update, previous_update, weight, bias, velocity, out)
         params.x, params.update, params.previous_update, *_ = map(pointer, tensors)
         *_, params.weight, params.bias, params.velocity, params.out = map(pointer, tensors)

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..layers.block import Block
+from ..layers.block import Block, FeedForward, GatedFeedForward
 from ..layers.residual import AdaptiveMomentumResidual, MomentumResidual, PlainResidual
 from . import attention_recorder
 from .attention_recorder import AttentionRecorder, Kept
@@ -24,7 +24,21 @@ def refusal(block: Block) -> str | None:
         return f"adaptive momentum by the rule {rule.rule!r} has no native form"
     if not isinstance(rule, PlainResidual | MomentumResidual | AdaptiveMomentumResidual):
         return f"{type(rule).__name__} has no native form"
+    if not isinstance(block.feedforward, FeedForward | GatedFeedForward):
+        return f"{type(block.feedforward).__name__} has no native form"
+    for norm in (block.attention_norm, block.feedforward_norm):
+        if norm_refusal(norm) is not None:
+            return norm_refusal(norm)
     return attention_recorder.refusal(block.attention.mixer)
+
+
+def norm_refusal(norm: nn.Module) -> str | None:
+    """Why a norm has no native form; None where it has one."""
+    if isinstance(norm, nn.LayerNorm) and norm.weight is not None and norm.bias is not None:
+        return None
+    if isinstance(norm, nn.RMSNorm) and norm.weight is not None and norm.eps is not None:
+        return None
+    return f"{norm} has no native form"
 
 
 class Row:
@@ -72,7 +86,7 @@ class BlockRecorder:
     def feedforward_norm(self, x: Row) -> Row:
         return self._norm(x, self.block.feedforward_norm)
 
-    def _norm(self, x: Row, norm: nn.LayerNorm) -> Row:
+    def _norm(self, x: Row, norm: Any) -> Row:
         at = self.buffers
         out = at.normed if x.buffer is at.x else at.x
         self.program.residual_norm(x.buffer, **(x.pending or {"update": None}), out=out, norm=norm)
@@ -96,7 +110,14 @@ class BlockRecorder:
         return self.add(x, update.buffer, rule), None
 
     def feedforward(self, x: Row) -> Row:
-        network, at = self.block.feedforward, self.buffers
+        network: Any = self.block.feedforward
+        at = self.buffers
+        if isinstance(network, GatedFeedForward):
+            gate, value = network.enter.weight.chunk(2)
+            self.program.linear(x.buffer, value, None, at.factor)
+            self.program.linear(x.buffer, gate, None, at.hidden, activation="silu", factor=at.factor)
+            self.program.linear(at.hidden, network.leave.weight, None, at.change)
+            return Row(self, at.change)
         activation = "relu" if isinstance(network.activation, nn.ReLU) else "gelu"
         self.program.linear(x.buffer, network.enter.weight, network.enter.bias, at.hidden, activation=activation)
         self.program.linear(at.hidden, network.leave.weight, network.leave.bias, at.change)

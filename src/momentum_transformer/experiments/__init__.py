@@ -12,6 +12,7 @@ from .recall import RECALL
 from .regression import REGRESSION
 from .selection import SELECTION
 from .tables import TABLES
+from .text import STUDIES as TEXT_STUDIES
 from .text import TEXT
 from .tracking import TRACKING
 from .translation import STUDIES as TRANSLATION_STUDIES
@@ -22,7 +23,16 @@ EXPERIMENTS: dict[str, Experiment] = {
     for experiment in (COPY, *RECALL, SELECTION, *TRACKING, REGRESSION, TEXT, *PICTURES, *LRA, *TRANSLATIONS)
 }
 REPRODUCTIONS: dict[str, Study] = {
-    study.name: study for study in (*COPY_STUDIES, *PICTURE_STUDIES, *LRA_STUDIES, *TRANSLATION_STUDIES, TABLES, GAP)
+    study.name: study
+    for study in (
+        *COPY_STUDIES,
+        *TEXT_STUDIES,
+        *PICTURE_STUDIES,
+        *LRA_STUDIES,
+        *TRANSLATION_STUDIES,
+        TABLES,
+        GAP,
+    )
 }
 
 __all__ = ["EXPERIMENTS", "REPRODUCTIONS", "Experiment", "Study"]

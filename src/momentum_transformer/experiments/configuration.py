@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+MANY = 24  # names, which are not all shown where one of them is near
 
 
 class ConfigurationError(ValueError):
@@ -16,6 +17,8 @@ class ConfigurationError(ValueError):
 def nearest(kind: str, given: str, allowed: Sequence[str]) -> ConfigurationError:
     """An error for an unknown name that suggests the closest known one."""
     close = difflib.get_close_matches(given, allowed, n=1, cutoff=0.4)
+    if close and len(allowed) > MANY:
+        return ConfigurationError(f"unknown {kind} {given!r}; did you mean {close[0]!r}?")
     hint = f"did you mean {close[0]!r}? " if close else ""
     return ConfigurationError(f"unknown {kind} {given!r}; {hint}(known: {', '.join(allowed)})")
 
@@ -61,21 +64,22 @@ def override(config: T, settings: Sequence[str]) -> T:
         place = values
         for i, group in enumerate(groups):
             if not isinstance(place.get(group), dict):
-                raise nearest("setting", path, _paths(to_json(config)))
+                raise nearest("setting", path, list(paths(to_json(config))))
             place = place[group]
             if i == len(groups) - 1 and last not in place:
-                raise nearest("setting", path, _paths(to_json(config)))
+                raise nearest("setting", path, list(paths(to_json(config))))
         if not groups and (last not in place or isinstance(place[last], dict)):
-            raise nearest("setting", path, _paths(to_json(config)))
+            raise nearest("setting", path, list(paths(to_json(config))))
         place[last] = value
     return from_json(type(config), values)
 
 
-def _paths(values: dict[str, Any], prefix: str = "") -> list[str]:
-    paths = []
+def paths(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Every setting as `part.field`, and its value."""
+    found: dict[str, Any] = {}
     for key, value in values.items():
-        paths += _paths(value, f"{prefix}{key}.") if isinstance(value, dict) else [prefix + key]
-    return paths
+        found |= paths(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return found
 
 
 def _convert(value: Any, hint: Any, name: str) -> Any:

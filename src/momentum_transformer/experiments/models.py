@@ -17,6 +17,7 @@ from ..layers.linformer import LinformerAttention
 from ..layers.mixers import LinearAttention, MomentumAttention, SoftmaxAttention
 from ..layers.parts import Tail
 from ..layers.performer import PerformerAttention
+from ..layers.presets import ModernBlock
 from ..layers.reformer import ReformerAttention
 from ..layers.residual import AdaptiveMomentumResidual, MomentumResidual, PlainResidual, Residual
 from ..layers.situation import Mixer
@@ -80,10 +81,13 @@ class ModelConfig:
     # softmax: less feed-forward, so that there are as many parameters as with bare softmax attention
     budget: Literal["own", "softmax"] = "own"
     dropout: float = 0.1
-    norm: Literal["post", "pre"] = "post"
-    activation: Literal["relu", "gelu"] = "relu"
+    block: Literal["paper", "modern"] = "paper"  # modern: RMSNorm before each part, SwiGLU
+    norm: Literal["post", "pre"] = "post"  # of the paper's block
+    activation: Literal["relu", "gelu"] = "relu"  # likewise
 
     def __post_init__(self) -> None:
+        if self.block == "modern" and (self.norm, self.activation) != ("post", "relu"):
+            raise ValueError("model.norm and model.activation are for model.block=paper; the modern one has its own")
         self.mixer()  # refuses impossible coefficients
         self.connection()
 
@@ -140,6 +144,14 @@ class ModelConfig:
                 mixers[layer] = softmax
         return mixers
 
+    def knows_order(self) -> bool:
+        """Whether a convolution or a decay lets a layer tell what came when; without, it needs positions."""
+        for mixer in self.mixers():
+            decays = isinstance(mixer, RetentionAttention) or getattr(mixer, "steps", None) is not None
+            if decays or getattr(mixer, "convolution", None) is not None:
+                return True
+        return False
+
     def connection(self) -> Residual:
         match self.residual:
             case "plain":
@@ -163,6 +175,7 @@ class ModelConfig:
             dropout=self.dropout,
             norm=self.norm,
             activation=self.activation,
+            block=ModernBlock() if self.block == "modern" else None,
         )
 
     def _hidden(self, *, causal: bool, length: int) -> int:

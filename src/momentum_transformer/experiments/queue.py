@@ -24,7 +24,7 @@ from .reproduce import finished_in, is_done, requests, threads
 from .runs import Request, run_training
 
 LOCK = "queue.lock"
-KEPT = ("config.json", "provenance.json", "samples", "metrics.jsonl")  # in this order: the last one says it is whole
+KEPT = ("config.json", "provenance.json", "samples", "samples.jsonl", "metrics.jsonl")  # the last one says it is whole
 FAILURES = (CheckpointError, ConfigurationError, DataError, RunError, ScoreError, TrainingError)
 
 

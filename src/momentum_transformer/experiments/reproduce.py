@@ -17,6 +17,7 @@ from ..data.folder import data_root
 from ..training.run_directory import RunDirectory
 from .experiment import Study, Variant
 from .runs import Request, make_task, run_training
+from .watching import Watch
 
 Finished = Callable[[Request], RunDirectory | None]  # the finished run of a request
 Todo = list[tuple[Request, RunDirectory, bool]]  # and whether it waits for others
@@ -134,7 +135,9 @@ def _run_all(todo: Todo, *, scale: str, out: Path, jobs: int, data_dir: Path | N
     def start(request: Request, run: RunDirectory) -> bool:
         if stop.is_set():
             return False
-        code = subprocess.run(_command(request, run, out, data_dir), env=_environment(jobs)).returncode
+        with watch.running(request, run.path) as silent:
+            words, stdout = _command(request, run, out, data_dir), subprocess.DEVNULL if silent else None
+            code = subprocess.run(words, env=_environment(jobs), stdout=stdout).returncode
         if code:
             stop.set()
         return code == 0
@@ -143,8 +146,12 @@ def _run_all(todo: Todo, *, scale: str, out: Path, jobs: int, data_dir: Path | N
         started = [pool.submit(start, request, run) for request, run, waits in todo if waits == late]
         return all(future.result() for future in started)
 
-    with ThreadPoolExecutor(max_workers=jobs) as pool:
-        return start_all(False) and start_all(True)
+    with Watch(Console()) as watch, ThreadPoolExecutor(max_workers=jobs) as pool:
+        try:
+            return start_all(False) and start_all(True)
+        except KeyboardInterrupt:  # which the runs have heard, too: they end with their step, and save
+            stop.set()
+            return False
 
 
 def _command(request: Request, run: RunDirectory, out: Path, data_dir: Path | None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from . import EXPERIMENTS
 from .configuration import ConfigurationError, from_json, nearest, override, to_json
 from .experiment import Experiment
 
+LONGEST_NAME = 200
 SHOWN = 8  # metrics of the test split on the terminal; all are in metrics.jsonl
 
 
@@ -42,7 +44,10 @@ class Request:
     def directory(self, root: Path) -> Path:
         """runs/<experiment>/<model>/<scale>-seed<k>, with what was changed by --set behind it."""
         changed = "".join(f",{setting}" for setting in sorted(self.settings))
-        return root / self.experiment / self.model / f"{self.scale}-seed{self.seed}{changed.replace('/', '_')}"
+        name = f"{self.scale}-seed{self.seed}{changed.replace('/', '_')}"
+        if len(name.encode()) > LONGEST_NAME:  # file systems allow 255 bytes
+            name = f"{self.scale}-seed{self.seed},{sha256(changed.encode()).hexdigest()[:16]}"
+        return root / self.experiment / self.model / name
 
 
 def run_training(request: Request, out: Path, *, resume: bool, data_dir: Path | None = None) -> bool:
@@ -68,6 +73,11 @@ def run_training(request: Request, out: Path, *, resume: bool, data_dir: Path | 
             if world.leads:
                 run.append_metrics({"kind": "concluded", "step": config.train.steps})
         return finished
+
+
+def experiment_of(path: Path) -> str:
+    """The experiment of a run directory."""
+    return str(RunDirectory(path).read("config.json").get("experiment"))
 
 
 def load_run(path: Path) -> tuple[Request, Any]:

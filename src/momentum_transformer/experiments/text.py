@@ -1,8 +1,9 @@
-"""Text byte by byte, tiny Shakespeare unless another file is named.
+"""Language models of any text, tiny Shakespeare unless files are named.
 
 Scale `small` is nanoGPT's setting for a CPU, and `paper` the one for a GPU: their sizes, batches, contexts and steps.
-Scored is the whole last tenth of the text, in windows of the context's length: nats a byte as the loss, the same in
-bits, and nats a character, which are those of a byte in a text without accents.
+Tokens are bytes, which of an English text are its characters, unless characters or pieces are asked for. Scored is the
+whole last tenth of the text, in windows of the context's length: nats a token as the loss, bits a byte, and nats a
+character. No token sees one of another document, and the first one of a document is not scored.
 """
 
 import math
@@ -10,36 +11,54 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor, nn
 
-from ..data.byte_text import BYTES, ByteText, load_bytes, load_shakespeare, random_windows, windows
 from ..data.folder import DataError, data_root
+from ..data.packed_text import TEST, PackedText, Windows, learn_units, load_packed
+from ..data.plain_text import shakespeare_file, text_files
+from ..data.units import BYTES, Units, digest_of, load_units, save_units
+from ..generation.tokens import Sampling, Writer
 from ..models.language_model import LanguageModel
 from ..training.config import TrainConfig
 from ..training.task import Score
-from .experiment import Experiment, check_scale
+from .experiment import Experiment, Study, Variant, check_scale
 from .made import LACKS, MADE_MODELS, TINY_SIZES, TINY_TRAIN, sized
 from .models import ModelConfig
 
-EVALUATION_BYTES = 16_384  # of a batch: without gradients it may be larger than in training
-CONTINUES = 0xC0, 0x80  # a byte inside a character of UTF-8: its mask, and what is left by it
+EVALUATION_TOKENS = 16_384  # of a batch: without gradients it may be larger than in training
+SAMPLE_TOKENS = 200  # written at each evaluation
+VOCABULARY = "vocabulary.json"  # in the run directory
+MOST_PIECES = 2**16
 
 
 @dataclass(frozen=True)
 class TextData:
-    source: str = ""  # a file; without one it is tiny Shakespeare
+    source: str = ""  # files and folders with commas between them; without any it is tiny Shakespeare
     context: int = 64
     validation: float = 0.03  # the share of the text that is held out for choosing
+    units: Literal["bytes", "characters"] = "bytes"
+    pieces: int = 0  # so many pieces (byte-level BPE) instead
+    separator: str = ""  # what stands between documents; a file always is one by itself
 
     def __post_init__(self) -> None:
         if self.context < 1:
             raise ValueError(f"data.context must be 1 or more, not {self.context}")
-        if not 0 < self.validation < 0.9:
-            raise ValueError(f"data.validation is a share of the text, between 0 and 0.9, not {self.validation}")
+        if not 0 < self.validation < 1 - TEST:
+            raise ValueError(
+                f"data.validation is a share of the text, between 0 and {1 - TEST:g}, not {self.validation}"
+            )
+        if self.pieces and not BYTES < self.pieces <= MOST_PIECES:
+            raise ValueError(f"data.pieces must be {BYTES + 1} to {MOST_PIECES:,}, or 0 for none, not {self.pieces}")
+        if self.pieces and self.units != "bytes":
+            raise ValueError("data.pieces are made of bytes; leave out data.units, or data.pieces")
+
+    def sources(self) -> list[Path]:
+        whole = Path(self.source)
+        return [whole] if whole.exists() else [Path(name) for name in self.source.split(",")]
 
 
 @dataclass(frozen=True)
@@ -47,17 +66,22 @@ class TextConfig:
     model: ModelConfig
     data: TextData
     train: TrainConfig
-    positions: bool = True
+    positions: Literal["own", "on", "off"] = "own"  # own: in the modern block only where the mixer knows no order
 
     def __post_init__(self) -> None:
         if self.train.select != "loss":
             raise ValueError(f"train.select must be loss for text, which has no {self.train.select}")
 
+    def has_positions(self) -> bool:
+        if self.positions != "own":
+            return self.positions == "on"
+        return self.model.block == "paper" or not self.model.knows_order()
+
 
 def text_config(model: str, scale: str) -> TextConfig:
     check_scale("text", scale, lacks=LACKS)
     if scale == "tiny":
-        sizes = sized(model, **TINY_SIZES, norm="pre", activation="gelu")
+        sizes = sized(model, **TINY_SIZES, block="modern")
         return TextConfig(sizes, TextData(context=16, validation=0.002), TINY_TRAIN)
     small = scale == "small"
     sizes = sized(
@@ -67,8 +91,7 @@ def text_config(model: str, scale: str) -> TextConfig:
         heads=4 if small else 6,
         feedforward=512 if small else 1536,
         dropout=0.0 if small else 0.2,
-        norm="pre",
-        activation="gelu",
+        block="modern",
         decay_steps=(0.001, 0.1),  # text may forget
     )
     train = TrainConfig(
@@ -78,9 +101,11 @@ def text_config(model: str, scale: str) -> TextConfig:
         learning_rate=1e-3,
         betas=(0.9, 0.99),
         weight_decay=0.1,
+        decayed="matrices",
         clip="global",
-        schedule="one-cycle",
-        warmup=0.05,
+        schedule="cosine",
+        warmup=0.05 if small else 0.02,
+        final_rate=1e-4,
         evaluate_every=200 if small else 250,
         save_every=200 if small else 250,
     )
@@ -94,69 +119,158 @@ class TextTask:
         self.config = config
         self.seed = seed
         self.data_dir = data_root(data_dir)
-        torch.manual_seed(seed)
-        encoder = config.model.encoder(causal=True)
-        self.model: nn.Module = LanguageModel(BYTES, encoder, positions=config.positions)
+        self.run: Path | None = None
+
+    def at(self, run: Path) -> None:
+        self.run = run
+
+    def keep(self) -> None:
+        """The vocabulary goes with the weights."""
+        assert self.run is not None
+        save_units(self.units, self.run / VOCABULARY)
 
     @cached_property
-    def _text(self) -> ByteText:
+    def language_model(self) -> LanguageModel:
+        config, vocabulary = self.config, self.config.data.pieces or BYTES
+        if config.data.units == "characters":
+            vocabulary = len(self.units.tokens)
+        torch.manual_seed(self.seed)
+        encoder = config.model.encoder(causal=True)
+        tied = config.model.block == "modern"
+        return LanguageModel(vocabulary, encoder, positions=config.has_positions(), tied=tied)
+
+    @property
+    def model(self) -> nn.Module:
+        return self.language_model
+
+    @cached_property
+    def files(self) -> list[Path]:
         data = self.config.data
-        if data.source:
-            text = load_bytes(Path(data.source), validation=data.validation)
-        else:
-            text = load_shakespeare(self.data_dir, validation=data.validation)
-        shortest = min(map(len, text[:3]))
-        if shortest <= data.context:
-            raise DataError(
-                f"a window of data.context = {data.context} does not fit into {shortest} bytes of the text"
-            )
-        return text
+        return text_files(data.sources()) if data.source else [shakespeare_file(self.data_dir)]
+
+    @cached_property
+    def units(self) -> Units:
+        """Those of the run where it has kept them, else learned from the text."""
+        if self.run is not None and (self.run / VOCABULARY).exists():
+            return load_units(self.run / VOCABULARY)
+        data = self.config.data
+        training = 1 - TEST - data.validation
+        characters = data.units == "characters"
+        return learn_units(
+            self.files, separator=data.separator, pieces=data.pieces, characters=characters, training=training
+        )
+
+    @cached_property
+    def text(self) -> PackedText:
+        return load_packed(self.files, self.units, separator=self.config.data.separator)
+
+    @cached_property
+    def parts(self) -> dict[str, range]:
+        """Places of the tokens for training, validation and test."""
+        parts, context = self.text.split(self.config.data.validation), self.config.data.context
+        for name, part in parts.items():
+            if len(part) <= context:
+                raise DataError(
+                    f"a window of data.context = {context} does not fit into the {len(part):,} tokens for {name}; "
+                    "take more text, or change data.context or data.validation"
+                )
+        return parts
 
     def prepare(self) -> dict[str, Any]:
-        text = self._text
-        counts = {"training": len(text.train), "validation": len(text.validation), "test": len(text.test)}
-        return {"directory": str(self.data_dir.resolve()), "bytes": counts, "sha256": text.digest}
+        return {
+            "directory": str(self.data_dir.resolve()),
+            "files": [str(path) for path in self.files],
+            "documents": len(self.text.starts),
+            "tokens": {name: len(part) for name, part in self.parts.items()},
+            "vocabulary": digest_of(self.units),
+            "sha256": self.text.digest,
+        }
 
-    def batch(self, step: int, shard: int, shards: int) -> Tensor:
+    def batch(self, step: int, shard: int, shards: int) -> Windows:
         rows, seed = self.config.train.batch_size, (self.seed * 10**9 + step) % 2**63
-        return random_windows(self._text.train, rows, self.config.data.context, seed=seed)[shard::shards]
+        found = self.text.random_windows(self.parts["training"], rows, self.config.data.context, seed=seed)
+        return found.rows(slice(shard, None, shards))
 
-    def validation(self, step: int, shard: int, shards: int) -> Iterator[Tensor]:
+    def validation(self, step: int, shard: int, shards: int) -> Iterator[Windows]:
         """The same part of the text at every evaluation."""
-        return self._parts(self._text.validation, shard, shards)
+        return self._windows("validation", shard, shards)
 
-    def test(self, shard: int, shards: int) -> Iterator[Tensor]:
-        return self._parts(self._text.test, shard, shards)
+    def test(self, shard: int, shards: int) -> Iterator[Windows]:
+        return self._windows("test", shard, shards)
 
-    def count(self, batch: Tensor) -> Tensor:
-        return torch.tensor(batch[:, 1:].numel())
+    def count(self, batch: Windows) -> Tensor:
+        if batch.begins is None:
+            return torch.tensor(batch.tokens[:, 1:].numel())
+        return (~batch.begins[:, 1:]).sum()
 
-    def score(self, model: nn.Module, batch: Tensor) -> Score:
-        batch = batch.to(next(model.parameters()).device, torch.long, non_blocking=True)
-        targets = batch[:, 1:]
-        nats = F.cross_entropy(model(batch[:, :-1]).float().transpose(1, 2), targets, reduction="sum")
-        mask, inside = CONTINUES
-        characters = ((targets & mask) != inside).sum()
+    def score(self, model: nn.Module, batch: Windows) -> Score:
+        device = next(model.parameters()).device
+        tokens = batch.tokens.to(device, torch.long, non_blocking=True)
+        targets = tokens[:, 1:]
+        if batch.begins is None:
+            logits = model(tokens[:, :-1]).flatten(0, 1)
+            targets = targets.flatten()
+        else:
+            begins = batch.begins.to(device, non_blocking=True)
+            logits = model(tokens[:, :-1], ~begins[:, 1:], reset=begins[:, :-1])
+            targets = targets[~begins[:, 1:]]
+        nats = F.cross_entropy(logits.float(), targets, reduction="sum")
+        size, characters = self._sizes.to(device)[targets].sum(0)
         return Score(
             nats,
-            torch.tensor(targets.numel(), device=nats.device),
+            torch.tensor(targets.numel(), device=device),
             {"bits_per_byte": nats / math.log(2), "nats_per_character": nats},
-            {"nats_per_character": characters},
+            {"bits_per_byte": size, "nats_per_character": characters},
         )
+
+    def derived(self, metrics: dict[str, float]) -> dict[str, float]:
+        return {"perplexity": math.exp(min(metrics["loss"], 700.0))}
+
+    def sample(self) -> str:
+        """What the model writes after a line break; of a text without any, after its first token."""
+        first = self.units.tokens.index(b"\n") if b"\n" in self.units.tokens else int(self.text.tokens[0])
+        writer = Writer(self.language_model, [first], tokens=SAMPLE_TOKENS, context=self.longest())
+        written = writer.write(Sampling(temperature=0.8, seed=self.seed))
+        return b"".join(self.units.tokens[token] for token in written).decode(errors="replace")
+
+    def longest(self) -> int | None:
+        """How many tokens the model may see at once: with positions, as many as in training."""
+        return self.config.data.context if self.config.has_positions() else None
 
     def tokens_per_step(self) -> int:
         return self.config.train.batch_size * self.config.data.context
 
-    def _parts(self, text: Tensor, shard: int, shards: int) -> Iterator[Tensor]:
+    @cached_property
+    def _sizes(self) -> Tensor:
+        """(vocabulary, 2) how many bytes a token has, and how many characters begin in it."""
+        sizes = [(len(token), sum(byte & 0xC0 != 0x80 for byte in token)) for token in self.units.tokens]
+        return torch.tensor(sizes)
+
+    def _windows(self, part: str, shard: int, shards: int) -> Iterator[Windows]:
         length = self.config.data.context
-        yield from windows(text, length)[shard::shards].split(max(1, EVALUATION_BYTES // length))
+        found = self.text.windows(self.parts[part], length)
+        each = max(1, EVALUATION_TOKENS // length) * shards
+        for first in range(shard, len(found.tokens), each):
+            yield found.rows(slice(first, first + each, shards))
 
 
 TEXT = Experiment(
     name="text",
-    title="Text byte by byte",
+    title="Language models of text",
     models=MADE_MODELS,
     minutes={"tiny": "seconds", "small": "4 minutes", "paper": "needs a GPU"},
     config=text_config,
     task=TextTask,
+)
+STUDIES = (
+    Study(
+        "text",
+        "Tiny Shakespeare at nanoGPT's setting for a CPU",
+        "text",
+        (
+            Variant("softmax"),
+            Variant("softmax", ("model.convolution=on",)),  # as the members of the family have it
+            *(Variant(name) for name in ("linear", "momentum", "gated-delta", "momentum-delta")),
+        ),
+    ),
 )

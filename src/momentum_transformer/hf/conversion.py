@@ -29,6 +29,8 @@ def to_transformers(
 ) -> MomentumForCausalLM | MomentumForSequenceClassification:
     """A `LanguageModel` or `SequenceClassifier` with these mixers and this residual rule, as Transformers has it."""
     if isinstance(model, LanguageModel):
+        if model.tied:
+            raise ValueError("its embedding is tied to its output, and its block is the modern one")
         options: dict[str, Any] = {"positions": "sinusoidal" if model.positions else "none", "head_bias": True}
         made: Any = MomentumForCausalLM(
             _config(model.encoder, mixers, residual, vocab_size=model.embedding.num_embeddings, **options)

@@ -1,6 +1,6 @@
 """Mixers, residual rules, and the one block that takes them."""
 
-from .block import Attention, Block, FeedForward, HighwayFeedForward
+from .block import Attention, Block, FeedForward, GatedFeedForward, HighwayFeedForward
 from .convolution import ShortConvolution
 from .family import (
     DeltaAttention,
@@ -17,6 +17,7 @@ from .mixers import (
     WindowAttention,
 )
 from .parts import Tail
+from .presets import ModernBlock, PaperBlock
 from .residual import AdaptiveMomentumResidual, DifferenceResidual, MomentumResidual, PlainResidual, Residual
 from .situation import Mixer, Situation
 
@@ -28,14 +29,17 @@ __all__ = [
     "DifferenceResidual",
     "FeedForward",
     "GatedDeltaAttention",
+    "GatedFeedForward",
     "GatedMomentumAttention",
     "HighwayFeedForward",
     "LearnedMomentumAttention",
     "LinearAttention",
     "Mixer",
+    "ModernBlock",
     "MomentumAttention",
     "MomentumDeltaAttention",
     "MomentumResidual",
+    "PaperBlock",
     "PlainResidual",
     "Residual",
     "RetentionAttention",

@@ -1,8 +1,9 @@
 """One attention layer and one block, for every mixer and every residual rule."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
+import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor, nn
 
 from ..ops.checks import check_choice
@@ -105,6 +106,22 @@ class FeedForward(nn.Module):
         return leave
 
 
+class GatedFeedForward(nn.Module):
+    """silu(gate) · value of two linear maps, and a third one back (SwiGLU), on each token by itself."""
+
+    def __init__(self, width: int, hidden: int, *, dropout: float) -> None:
+        super().__init__()
+        self.enter = nn.Linear(width, 2 * hidden, bias=False)
+        self.leave = nn.Linear(hidden, width, bias=False)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, value = self.enter(x).chunk(2, -1)
+        hidden: Tensor = self.dropout(F.silu(gate) * value)
+        leave: Tensor = self.leave(hidden)
+        return leave
+
+
 class HighwayFeedForward(nn.Module):
     """x·g + FFN(x)·(1 - g) with a gate g = sigmoid(FFN'(x)): a feed-forward network on each token by itself."""
 
@@ -119,6 +136,17 @@ class HighwayFeedForward(nn.Module):
         return torch.lerp(change, x, gate)
 
 
+class Preset(Protocol):
+    """What a block is made of beside its mixer and its residual rule."""
+
+    @property
+    def norm(self) -> Norm: ...
+
+    def build_norm(self, width: int) -> nn.Module: ...
+
+    def build_feedforward(self, width: int, hidden: int, dropout: float) -> nn.Module: ...
+
+
 class Block(nn.Module):
     """Attention by a residual rule, then a feed-forward network by a plain residual; post-norm or pre-norm."""
 
@@ -130,19 +158,17 @@ class Block(nn.Module):
         mixer: Mixer,
         residual: Residual,
         causal: bool,
-        norm: Norm,
+        preset: Preset,
         feedforward: int,
-        activation: Activation,
         dropout: float,
     ) -> None:
         super().__init__()
-        check_choice("norm", norm, ("post", "pre"))
-        self.norm = norm
+        self.norm = preset.norm
         self.residual = residual
         self.attention = Attention(width, heads, mixer, causal=causal)
-        self.feedforward = FeedForward(width, feedforward, activation=activation, dropout=dropout)
-        self.attention_norm = nn.LayerNorm(width)
-        self.feedforward_norm = nn.LayerNorm(width)
+        self.feedforward = preset.build_feedforward(width, feedforward, dropout)
+        self.attention_norm = preset.build_norm(width)
+        self.feedforward_norm = preset.build_norm(width)
         self.dropout = Dropout(dropout)
 
     def forward(

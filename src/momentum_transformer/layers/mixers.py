@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..attention import WEIGHTINGS, Weighting, linear_attention, momentum_attention
+from ..attention import WEIGHTINGS, Weighting, linear_attention, momentum_attention, recurrent_attention
 from ..ops.checks import MOMENTUM, STEP_SIZE, check_choice, check_number
 from ..ops.feature_maps import FeatureMap, elu_plus_one
 from ..ops.softmax import check_window, softmax_attention
@@ -77,6 +77,15 @@ def _softmax(
     return found if at.return_state else (found, None)
 
 
+def _packed(q: Tensor, k: Tensor, v: Tensor, at: Situation, **member: Any) -> tuple[Tensor, None]:
+    """Linear or momentum attention of packed documents, as a member of the family, all of which know resets."""
+    if not at.causal or at.state is not None or at.return_state:
+        raise ValueError("packed documents need causal order, and neither take nor return a state here")
+    if at.query_mask is not None:
+        raise ValueError("packed documents have one mask, that of their tokens")
+    return recurrent_attention(q, k, v, **member, key_mask=at.key_mask, reset=at.reset), None
+
+
 @dataclass(frozen=True)
 class LinearAttention:
     """Linear attention (eq. 5, 7, 8)."""
@@ -89,7 +98,8 @@ class LinearAttention:
         return with_parts(self, width, heads, self.convolution)
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, at: Situation) -> tuple[Tensor, Any]:
-        at.refuse_reset("LinearAttention")
+        if at.reset is not None:
+            return _packed(q, k, v, at, feature_map=self.feature_map, normalize=self.normalize)
         found = linear_attention(
             q,
             k,
@@ -131,7 +141,10 @@ class MomentumAttention:
         self, q: Tensor, k: Tensor, v: Tensor, at: Situation, beta: float | Tensor, gamma: float | Tensor
     ) -> tuple[Tensor, Any]:
         """The same with coefficients from elsewhere."""
-        at.refuse_reset("MomentumAttention")
+        if at.reset is not None and self.weighting == "relative":
+            coefficients = {"beta": beta, "gamma": gamma}
+            return _packed(q, k, v, at, **coefficients, feature_map=self.feature_map, normalize=self.normalize)
+        at.refuse_reset("terminal weighting")
         found = momentum_attention(
             q,
             k,

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ..layers.block import Activation, Block, Norm
+from ..layers.block import Activation, Block, Norm, Preset
 from ..layers.mixers import MomentumAttention
+from ..layers.presets import PaperBlock
 from ..layers.residual import PlainResidual, Residual
 from ..layers.situation import Mixer
 
@@ -32,6 +33,8 @@ class Encoder(nn.Module):
         residual: how layers connect.
         causal: whether a token sees only what came before it.
         norm: "post" (the paper's copy and image models) or "pre" (Long Range Arena).
+        activation: of the feed-forward networks, "relu" or "gelu".
+        block: what blocks are made of, instead of `norm` and `activation`, such as ModernBlock().
         feedforward: hidden features of the feed-forward networks; by default 4 × width.
         final_norm: whether to normalise after the last block.
 
@@ -52,6 +55,7 @@ class Encoder(nn.Module):
         activation: Activation = "relu",
         dropout: float = 0.0,
         final_norm: bool = True,
+        block: Preset | None = None,
     ) -> None:
         super().__init__()
         if depth < 1:
@@ -59,6 +63,10 @@ class Encoder(nn.Module):
         attention = MomentumAttention() if attention is None else attention
         if isinstance(attention, str):
             raise ValueError(f"attention must be a mixer such as MomentumAttention(beta=0.1), not {attention!r}")
+        if block is None:
+            block = PaperBlock(norm, activation)
+        elif (norm, activation) != ("post", "relu"):
+            raise ValueError(f"{type(block).__name__} has a norm and an activation of its own; leave out the others")
         mixers = list(attention) if isinstance(attention, Sequence) else [attention] * depth
         if len(mixers) != depth:
             raise ValueError(f"attention must name one mixer for each of {depth} layers, not {len(mixers)}")
@@ -71,14 +79,13 @@ class Encoder(nn.Module):
                 mixer=mixer,
                 residual=PlainResidual() if residual is None else residual,
                 causal=causal,
-                norm=norm,
+                preset=block,
                 feedforward=4 * width if feedforward is None else feedforward,
-                activation=activation,
                 dropout=dropout,
             )
             for mixer in mixers
         )
-        self.final_norm = nn.LayerNorm(width) if final_norm else nn.Identity()
+        self.final_norm = block.build_norm(width) if final_norm else nn.Identity()
         # both under the names by which Transformers switches them
         self.gradient_checkpointing = False
         self._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)

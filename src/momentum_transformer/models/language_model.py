@@ -1,8 +1,10 @@
 """Next-token prediction: tokens and positions in, logits out; the paper's model of the copy task."""
 
+import math
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor, nn
 
 from ..layers.positions import sinusoids
@@ -17,41 +19,63 @@ class LanguageModelState(NamedTuple):
 class LanguageModel(nn.Module):
     """Token embedding and fixed positions, half of the width each, side by side; then a causal encoder.
 
-    With `positions=False` the embedding has the whole width, and order is what the encoder makes of it: lengths beyond
-    those of training bring nothing that it has not seen.
+    With `tied=True` the embedding has the whole width, positions are added to it, and its transpose makes the logits.
+    With `positions=False` the embedding has the whole width, too, and order is what the encoder makes of it: lengths
+    beyond those of training bring nothing that it has not seen.
     """
 
-    def __init__(self, vocabulary: int, encoder: Encoder, *, positions: bool = True) -> None:
+    def __init__(self, vocabulary: int, encoder: Encoder, *, positions: bool = True, tied: bool = False) -> None:
         super().__init__()
         if not encoder.causal:
             raise ValueError("a language model needs Encoder(causal=True)")
-        self.positions = positions
-        self.embedding = nn.Embedding(vocabulary, encoder.width // 2 if positions else encoder.width)
+        self.positions, self.tied = positions, tied
+        beside = positions and not tied
+        self.embedding = nn.Embedding(vocabulary, encoder.width // 2 if beside else encoder.width)
         self.encoder = encoder
-        self.logits = nn.Linear(encoder.width, vocabulary)
+        if tied:  # scaled up where it enters, so that logits start small
+            nn.init.normal_(self.embedding.weight, std=encoder.width**-0.5)
+        else:
+            self.logits = nn.Linear(encoder.width, vocabulary)
 
-    def forward(self, tokens: Tensor, at: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, at: Tensor | None = None, *, reset: Tensor | None = None) -> Tensor:
         """tokens (b, n) → logits (b, n, vocabulary) of the token that comes next.
 
-        With a mask `at` (b, n): (m, vocabulary), of its m positions only, which saves the others.
+        With a mask `at` (b, n): (m, vocabulary), of its m positions only, which saves the others. With `reset` (b, n),
+        True where a document begins, no token sees one of an earlier document.
         """
-        y = self.encoder(self._embed(tokens, torch.arange(tokens.shape[1], device=tokens.device)))
-        return self.logits(y if at is None else y[at])
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        if reset is not None:
+            places = places - torch.where(reset, places, 0).cummax(1).values
+        y = self.encoder(self.embed(tokens, places), reset=reset)
+        return self.head(y if at is None else y[at])
 
     def prefill(self, tokens: Tensor) -> tuple[Tensor, LanguageModelState]:
         """The same, and the state from which `step` goes on."""
         b, n = tokens.shape
-        y, state = self.encoder(self._embed(tokens, torch.arange(n, device=tokens.device)), return_state=True)
-        return self.logits(y), LanguageModelState(state, torch.full((b,), n, device=tokens.device))
+        y, state = self.encoder(self.embed(tokens, torch.arange(n, device=tokens.device)), return_state=True)
+        return self.head(y), LanguageModelState(state, torch.full((b,), n, device=tokens.device))
 
     def step(self, token: Tensor, state: LanguageModelState) -> tuple[Tensor, LanguageModelState]:
         """One more token (b,): logits (b, vocabulary) and the state after it."""
-        y, after = self.encoder.step(self._embed(token, state.position), state.encoder)
-        return self.logits(y), LanguageModelState(after, state.position + 1)
+        y, after = self.encoder.step(self.embed(token, state.position), state.encoder)
+        return self.head(y), LanguageModelState(after, state.position + 1)
 
-    def _embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """What enters the encoder."""
         embedded: Tensor = self.embedding(tokens)
+        if self.tied:
+            embedded = embedded * math.sqrt(self.encoder.width)
         if not self.positions:
             return embedded
         place = sinusoids(positions, embedded.shape[-1]).to(embedded.dtype)
+        if self.tied:
+            return embedded + place
         return torch.cat([embedded, place.expand(*embedded.shape[:-1], -1)], -1)
+
+    def head(self, y: Tensor) -> Tensor:
+        """Logits of what leaves the encoder."""
+        return F.linear(y, *self.head_weights())
+
+    def head_weights(self) -> tuple[Tensor, Tensor | None]:
+        """The weight and the bias of that linear map."""
+        return (self.embedding.weight, None) if self.tied else (self.logits.weight, self.logits.bias)

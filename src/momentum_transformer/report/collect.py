@@ -1,15 +1,18 @@
 """What the report knows of a run: what was asked, and the curves that came of it."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
 
 from ..experiments.configuration import ConfigurationError
 from ..experiments.runs import Request, load_run
 from ..training.run_directory import RunDirectory, RunError, find_runs
 
+TAIL_BYTES = 65_536  # of samples that are read
 BESIDES = ("kind", "step", "seconds", "cpu_seconds")  # what is no score
 
 
@@ -25,6 +28,7 @@ class Run:
     translations: tuple[dict[str, Any], ...]  # scores after each refinement
     samples: Path | None  # a PNG
     steps: Path | None  # translations step by step
+    written: Path | None  # texts as training went
 
     def final(self, metric: str) -> float:
         """At the last step. The best step would favour whoever is evaluated most often."""
@@ -48,21 +52,48 @@ def collect(paths: list[Path]) -> tuple[list[Run], list[str]]:
             raise RunError(f"there is no {root}")
         for directory in find_runs(root):
             try:
-                if directory.finished():
-                    runs.append(_load(directory))
+                lines = _lines(directory)
+                if any(line["kind"] == "end" for line in lines):
+                    runs.append(_load(directory, lines))
                 else:
-                    left_out.append(f"{directory.path}: {_so_far(directory)}")
-            except ConfigurationError as error:  # of another version: an experiment or setting that there is not here
-                left_out.append(f"{directory.path}: {error}")
+                    left_out.append(f"{directory.path}: {_so_far(directory, lines)}")
+            # damaged, or of another version: an experiment or setting that there is not here
+            except (ConfigurationError, RunError) as error:
+                reason = str(error)
+                left_out.append(reason if reason.startswith(str(directory.path)) else f"{directory.path}: {reason}")
     if not runs:
         given = ", ".join(map(str, paths))
-        raise RunError(f"no finished run in {given}; train one first, for instance: momentum reproduce copy")
+        reason = f" ({left_out[0]})" if left_out else ""
+        raise RunError(f"no finished run in {given}{reason}; train one first, for instance: momentum reproduce copy")
     return runs, left_out
 
 
-def _so_far(directory: RunDirectory) -> str:
+def _lines(directory: RunDirectory) -> list[dict[str, Any]]:
+    """What the run noted, if all of it can be read."""
+    path = directory.path / "metrics.jsonl"
+    try:
+        lines: list[Any] = directory.metrics()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from None
+    for number, line in enumerate(lines, start=1):
+        if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
+            raise RunError(f"{path} line {number} is damaged: it says nothing of its kind")
+    return lines
+
+
+def _check_weights(path: Path) -> None:
+    """Weights that are there must be whole: the header is read, and that the file is as long as it says."""
+    try:
+        if path.is_file():
+            with safe_open(path, framework="np"):
+                pass
+    except (SafetensorError, OSError) as error:
+        raise RunError(f"{path} is damaged ({error})") from None
+
+
+def _so_far(directory: RunDirectory, lines: list[dict[str, Any]]) -> str:
     """How far an unfinished run has come, and what it had reached there."""
-    reached = [line for line in directory.metrics() if line["kind"] == "validation"]
+    reached = [line for line in lines if line["kind"] == "validation"]
     if not reached:
         return "not finished"
     _, config = load_run(directory.path)
@@ -71,19 +102,38 @@ def _so_far(directory: RunDirectory) -> str:
     return f"not finished, {last['step']:,} of {config.train.steps:,} steps; validation: {', '.join(scores)}"
 
 
-def _load(directory: RunDirectory) -> Run:
+def last_text(run: Run) -> str:
+    """What a text model wrote at the last evaluation; empty where nothing can be read."""
+    if run.written is None:
+        return ""
+    try:
+        with run.written.open("rb") as file:
+            file.seek(max(0, run.written.stat().st_size - TAIL_BYTES))
+            return str(json.loads(file.read().splitlines()[-1])["text"])
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return ""
+
+
+def _load(directory: RunDirectory, lines: list[dict[str, Any]]) -> Run:
     request, config = load_run(directory.path)
-    lines = directory.metrics()
+    _check_weights(directory.best)
     evaluations = [line for line in lines if line["kind"] == "validation"]
     seconds = next(line.get("cpu_seconds") for line in lines if line["kind"] == "end")
+    if not evaluations:
+        raise RunError(f"{directory.path}/metrics.jsonl has no evaluation")
     names = [name for name in evaluations[0] if name != "kind"]
-    curves = {name: np.array([line.get(name) for line in evaluations], dtype=float) for name in names}
+    try:
+        curves = {name: np.array([line.get(name) for line in evaluations], dtype=float) for name in names}
+    except (TypeError, ValueError) as error:
+        raise RunError(f"{directory.path}/metrics.jsonl holds a score that is no number: {error}") from None
+    if not {"step", "loss"} <= curves.keys():
+        raise RunError(f"{directory.path}/metrics.jsonl has evaluations without step and loss")
     tests = [line for line in lines if line["kind"] == "test" and line["checkpoint"] == "best"]
     throughput, translations = (
         tuple(line for line in lines if line["kind"] == kind) for kind in ("throughput", "translation")
     )
-    made = (directory.path / "samples" / name for name in ("grid.png", "steps.jsonl"))
-    samples, steps = (path if path.is_file() else None for path in made)
+    made = (directory.path / name for name in ("samples/grid.png", "samples/steps.jsonl", "samples.jsonl"))
+    samples, steps, written = (path if path.is_file() else None for path in made)
     return Run(
         request,
         config,
@@ -95,4 +145,5 @@ def _load(directory: RunDirectory) -> Run:
         translations,
         samples,
         steps,
+        written,
     )

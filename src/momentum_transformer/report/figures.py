@@ -58,7 +58,7 @@ def svg(figure: Figure) -> str:
 
 def plot_curve(axis: Axes, group: Group, across: str, metric: str, *, skip: int = 0) -> None:
     """The mean over seeds of a metric at each evaluation but the first `skip`, and a band from lowest to highest."""
-    x = np.stack([run.validation[across] for run in group.runs]).mean(0)[skip:]
+    x = group.stacked(across).mean(0)[skip:]
     mean, low, high = (values[skip:] for values in group.curve(metric))
     axis.plot(
         x,

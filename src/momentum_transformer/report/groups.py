@@ -25,9 +25,14 @@ class Group:
         """On the test split, for the runs that were scored on it."""
         return np.array([run.test[metric] for run in self.runs if metric in run.test])
 
+    def stacked(self, metric: str) -> np.ndarray:
+        """Of each run, at the evaluations that all of them have had."""
+        shortest = min(len(run.validation[metric]) for run in self.runs)
+        return np.stack([run.validation[metric][:shortest] for run in self.runs])
+
     def curve(self, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean, lowest and highest over seeds, at each evaluation."""
-        values = np.stack([run.validation[metric] for run in self.runs])
+        values = self.stacked(metric)
         return values.mean(0), values.min(0), values.max(0)
 
     def cpu_seconds(self, steps: int, digits: int) -> str:

@@ -2,37 +2,63 @@
 
 import base64
 import html
-import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 
 from ..experiments import REPRODUCTIONS
+from ..experiments.experiment import Variant
 from ..experiments.gap import GAP
 from .collect import Run, collect
 from .efficiency import efficiency_sections
 from .figures import svg
 from .gap import gap_sections
+from .interactive import SCRIPT, interactive, palette
+from .others import other_sections
 from .regression import regression_sections
-from .section import Section
-from .sections import make_sections
+from .section import SETTLED, Section
+from .sections import has_section, make_sections
+from .tables import Table
 
-TIMES = ("step", "seconds", "cpu_seconds")
+VERSIONS = ("momentum-transformer", "torch", "numpy")
+MOST_CHARACTERS = 1_000  # of a text that is shown
 SPREAD = "± is half the range over seeds, from the lowest to the highest."
 CSS = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 72rem; margin: 2rem auto;
-       padding: 0 1rem; }
-h1 { font-size: 1.7rem; } h2 { margin-top: 3rem; border-bottom: 1px solid #ccc; padding-bottom: .2rem; }
-figure { margin: 1rem 0; } figure svg { max-width: 100%; height: auto; }
-table { border-collapse: collapse; margin: 1rem 0; font-size: .92rem; } caption { text-align: left; color: #555; }
-td { white-space: nowrap; } th, td { padding: .25rem .7rem; border-bottom: 1px solid #ddd; text-align: right; }
+:root { color-scheme: light dark; --paper: #ffffff; --ink: #1a1a1a; --faint: #555560; --line: #d8d8e0; --tint: #f5f5f9;
+        --link: #3730a3; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #14141b; --ink: #ececf4; --faint: #a9a9bd; --line: #3a3a47; --tint: #1e1e28; --link: #a5b4fc; }
+}
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 72rem;
+       margin: 2rem auto; padding: 0 1rem; overflow-wrap: break-word; }
+a { color: var(--link); }
+h1 { font-size: 1.7rem; } h2 { margin-top: 3rem; border-bottom: 1px solid var(--line); padding-bottom: .2rem; }
+figure { margin: 1rem 0; } .scroll { overflow-x: auto; }
+section > figure > svg { display: block; max-width: 100%; min-width: 38rem; height: auto; fill: var(--ink); }
+svg.plain { background: #ffffff; fill: #000000; }
+.hit { fill: var(--ink); fill-opacity: 0; stroke: none; }
+.hit:hover, .hit:focus { fill-opacity: .35; outline: none; }
+#tip { position: fixed; inset: 0 auto auto 0; z-index: 1; max-width: min(22rem, 90vw); padding: .3rem .6rem;
+       border-radius: .4rem; font-size: .88rem; color: var(--paper); background: var(--ink); pointer-events: none; }
+table { border-collapse: collapse; margin: 1rem 0; font-size: .92rem; }
+caption { text-align: left; color: var(--faint); }
+td { white-space: nowrap; } th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--line); text-align: right; }
 th:first-child, td:first-child { text-align: left; }
-thead th { border-bottom: 2px solid #333; } li { margin: .2rem 0; }
-footer, .note { color: #555; font-size: .88rem; }
-.gallery { display: flex; flex-wrap: wrap; gap: 1rem; } .gallery figure { margin: 0; flex: 1 1 10rem; }
+thead th { border-bottom: 2px solid var(--faint); } li { margin: .2rem 0; }
+footer, .note { color: var(--faint); font-size: .88rem; }
+.headline { margin: 1rem 0; padding: .8rem 1.2rem; border-radius: .6rem; background: var(--tint); }
+.headline p { margin: .3rem 0; }
+.gallery { display: flex; flex-wrap: wrap; gap: 1rem; } .gallery figure { margin: 0; flex: 1 1 10rem; min-width: 0; }
 .gallery img { width: 100%; max-width: 16rem; image-rendering: pixelated; }
-nav a { margin-right: 1.2rem; }
+.texts figure { flex: 1 1 20rem; }
+.texts pre { margin: 0; padding: .6rem .8rem; border-radius: .4rem; font-size: .9rem;
+  white-space: pre-wrap; overflow-wrap: anywhere; background: var(--tint); max-height: 20rem; overflow: auto; }
+nav { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; }
+@media (max-width: 40rem) { body { margin: 1rem auto; } h1 { font-size: 1.35rem; } h2 { font-size: 1.15rem; }
+  th, td { padding: .25rem .45rem; } td:first-child { white-space: normal; min-width: 8rem; } }
 """
 
 
@@ -40,12 +66,14 @@ def write_report(paths: list[Path], out: Path) -> tuple[Path, list[str]]:
     """Write the page and its parts into `out`; returns the page and a line for each run that was left out."""
     runs, left_out = collect(paths)
     sections = [*gap_sections(runs), *regression_sections(runs), *make_sections(runs), *efficiency_sections(paths)]
+    sections += other_sections(_without_section(runs, {section.name for section in sections}))
     out.mkdir(parents=True, exist_ok=True)
     drawn = []
     for section in sections:
         section.figure.savefig(out / f"{section.name}.png", dpi=150)
-        drawn.append(svg(section.figure))
-        (out / f"{section.name}.svg").write_text(drawn[-1])
+        text = svg(section.figure)
+        (out / f"{section.name}.svg").write_text(text)
+        drawn.append(interactive(section.figure, text))
         (out / f"{section.name}.md").write_text(markdown(section))
         for label, picture in section.gallery:
             (out / f"{section.name}-{label}.png").write_bytes(picture.read_bytes())
@@ -65,45 +93,64 @@ def markdown(section: Section) -> str:
 def _page(sections: Sequence[Section], drawn: Sequence[str], runs: Sequence[Run], left_out: Sequence[str]) -> str:
     links = "".join(f'<a href="#{section.name}">{html.escape(section.title)}</a>' for section in sections)
     body = "".join(_section(section, figure) for section, figure in zip(sections, drawn, strict=True))
-    others = _without_section(runs, {section.name for section in sections})
-    if not sections and not others:
-        body = "<p>The runs belong to none of the studies that <code>momentum list</code> shows.</p>"
     missing = "".join(f"<li>{html.escape(line)}</li>" for line in left_out)
     note = f'<p class="note">Left out:</p><ul class="note">{missing}</ul>' if left_out else ""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width"><title>Momentum Transformer: report</title>'
-        f"<style>{CSS}</style></head><body><h1>Momentum Transformer: report</h1>"
-        f"<nav>{links}</nav>{body}{others}{note}"
-        f"<footer><h2>Where the numbers come from</h2>{_sources(runs)}</footer></body></html>\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark"><title>Momentum Transformer: report</title>'
+        f"<style>{CSS}{palette(drawn)}</style></head><body><h1>Momentum Transformer: report</h1>"
+        f"{_headline(sections)}<nav>{links}</nav>{body}{note}"
+        f"<footer><h2>Where the numbers come from</h2>{_sources(runs)}</footer>"
+        f'<div id="tip" role="status" hidden></div><script>{SCRIPT}</script></body></html>\n'
     )
 
 
-def _without_section(runs: Sequence[Run], names: set[str]) -> str:
-    """Runs that no study draws, a line each: what they had reached at their last step."""
-    drawn = {name for study in REPRODUCTIONS.values() if study is not GAP for name, _ in study.lines}
-    gap = {(experiment, variant.model, tuple(sorted(variant.settings))) for experiment, variant in GAP.lines}
-    items = ""
+def _headline(sections: Sequence[Section]) -> str:
+    """The verdicts on which all seeds agree."""
+    ending = f": {SETTLED}."
+    agreed = "".join(
+        f'<li>{html.escape(finding.removesuffix(ending))} (<a href="#{section.name}">'
+        f"{html.escape(section.title)}</a>).</li>"
+        for section in sections
+        for finding in section.findings
+        if finding.endswith(ending)
+    )
+    if not agreed:
+        return '<div class="headline"><p>No comparison here comes out the same way in every pair of seeds.</p></div>'
+    return f'<div class="headline"><p><b>True in every pair of seeds:</b></p><ul>{agreed}</ul></div>'
+
+
+def _without_section(runs: Sequence[Run], names: set[str]) -> list[Run]:
+    """Runs that no study draws."""
+    studies = [study for study in REPRODUCTIONS.values() if study is not GAP and has_section(study)]
+    drawn = {_line(*line) for study in studies for line in study.lines}
+    gap = {_line(*line) for line in GAP.lines}
+    others = []
     for run in runs:
         request = run.request
-        settings = sorted(text for text in request.settings if not text.startswith("train.learning_rate="))
-        line = request.experiment, request.model, tuple(settings)
-        if not (request.experiment in drawn or (f"gap-{request.scale}" in names and line in gap)):
-            words = (request.experiment, request.model, request.scale, f"seed {request.seed}", *request.settings)
-            scores = (f"{name} {run.final(name):.4f}" for name in run.validation if name not in TIMES)
-            items += f"<li>{html.escape(' '.join(words))}: {html.escape(', '.join(scores))}</li>"
-    return f"<h2>Runs without a section</h2><p>At their last step.</p><ul>{items}</ul>" if items else ""
+        settings = tuple(text for text in request.settings if not text.startswith("train.learning_rate="))
+        line = _line(request.experiment, Variant(request.model, settings))
+        own = _line(request.experiment, Variant(request.model, request.settings))
+        if not (own in drawn or (f"gap-{request.scale}" in names and line in gap)):
+            others.append(run)
+    return others
+
+
+def _line(experiment: str, variant: Variant) -> tuple[str, str, tuple[str, ...]]:
+    return experiment, variant.model, tuple(sorted(variant.settings))
 
 
 def _section(section: Section, figure: str) -> str:
     findings = "".join(f"<li>{html.escape(finding)}</li>" for finding in section.findings)
     title = html.escape(section.title)
-    tables = "".join(table.html() for table in (section.table, *section.more))
+    tables = "".join(f'<div class="scroll">{table.html()}</div>' for table in (section.table, *section.more))
     tables += f'<p class="note">{SPREAD}</p>' if "±" in tables else ""
+    held = f"<h3>What held</h3><ul>{findings}</ul>" if findings else ""
     return (
         f'<section id="{section.name}"><h2>{title}</h2><p>{html.escape(section.intro)}</p>'
-        f'<figure aria-label="{title}">{figure}</figure>{tables}'
-        f"{_gallery(section)}<h3>What held</h3><ul>{findings}</ul></section>"
+        f'<figure class="scroll" aria-label="{title}">{figure}</figure>{tables}'
+        f"{_gallery(section)}{_texts(section)}{held}</section>"
     )
 
 
@@ -117,14 +164,27 @@ def _gallery(section: Section) -> str:
     return f'<h3>Samples</h3><div class="gallery">{pictures}</div>' if pictures else ""
 
 
+def _texts(section: Section) -> str:
+    """What models wrote at their last evaluation, side by side."""
+    texts = "".join(
+        f"<figure><pre>{html.escape(text[:MOST_CHARACTERS])}</pre><figcaption>{html.escape(label)}</figcaption></figure>"
+        for label, text in section.texts
+    )
+    return f'<h3>Texts</h3><div class="gallery texts">{texts}</div>' if texts else ""
+
+
 def _sources(runs: Sequence[Run]) -> str:
     """Each distinct combination of code, machine and versions, and how many runs it made."""
-    counts: dict[str, int] = {}
-    for run in runs:
-        kept = {
-            key: run.provenance.get(key) for key in ("commit", "dirty", "cpu", "cores", "threads", "gpu", "versions")
-        }
-        text = json.dumps(kept, ensure_ascii=False)
-        counts[text] = counts.get(text, 0) + 1
-    items = "".join(f"<li>{count} runs: <code>{html.escape(text)}</code></li>" for text, count in counts.items())
-    return f"<ul>{items}</ul>"
+    counts = Counter(_source(run.provenance) for run in runs)
+    rows = tuple((commit, str(count), *others) for (commit, *others), count in counts.items())
+    columns = ("commit", "runs", "processor", "cores", "threads", "GPU", *(f"version of {name}" for name in VERSIONS))
+    return f'<div class="scroll">{Table("Code, machine and versions", columns, rows).html()}</div>'
+
+
+def _source(provenance: dict[str, Any]) -> tuple[str, ...]:
+    commit = str(provenance.get("commit") or "not known")[:12]
+    versions = provenance.get("versions")
+    known = versions if isinstance(versions, dict) else {}
+    machine = (provenance.get(name) for name in ("cpu", "cores", "threads", "gpu"))
+    shown = (str(value or "–") for value in (*machine, *(known.get(name) for name in VERSIONS)))
+    return (f"{commit} with changes" if provenance.get("dirty") else commit, *shown)

@@ -19,6 +19,10 @@ class Section:
     findings: tuple[str, ...]
     gallery: tuple[tuple[str, Path], ...] = ()  # (label, PNG)
     more: tuple[Table, ...] = ()
+    texts: tuple[tuple[str, str], ...] = ()  # (label, what the model wrote)
+
+
+SETTLED = "yes, in every pair of seeds"
 
 
 def separated(better: np.ndarray, worse: np.ndarray) -> str:
@@ -26,7 +30,7 @@ def separated(better: np.ndarray, worse: np.ndarray) -> str:
     if len(better) == len(worse) == 1:
         return "yes, but with one seed only" if better[0] < worse[0] else "no, but with one seed only"
     if better.max() < worse.min():
-        return "yes, in every pair of seeds"
+        return SETTLED
     if better.mean() < worse.mean():
         return "on average, but the seeds overlap"
     return "no"

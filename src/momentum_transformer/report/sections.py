@@ -1,9 +1,10 @@
 """One section of the report per study: its figure, its table beside the paper's numbers, and what held."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..experiments import REPRODUCTIONS
 from ..experiments.copy import PAPER_SECONDS_PER_EPOCH, STEPS_PER_EPOCH
+from ..experiments.experiment import Study
 from ..experiments.picture_scales import SHAPES
 from . import figures
 from .collect import Run
@@ -12,20 +13,12 @@ from .lra import lra_sections
 from .pictures import picture_section
 from .section import Section, separated
 from .tables import Table, spread
+from .text import text_section
 from .translation import translation_section
 
 
 def make_sections(runs: Sequence[Run]) -> list[Section]:
-    makers = {
-        "copy": copy_section,
-        "copy-ablation-connection": connection_section,
-        "copy-ablation-beta": beta_section,
-        "copy-weighting": weighting_section,
-        "copy-sweep": coefficient_section,
-        **dict.fromkeys(SHAPES, picture_section),
-        "translation": translation_section,
-        "translation-iwslt16": translation_section,
-    }
+    makers = section_makers()
     sections = []
     for scale in scales(runs):
         for study in REPRODUCTIONS.values():
@@ -34,11 +27,30 @@ def make_sections(runs: Sequence[Run]) -> list[Section]:
             if study.others:
                 sections += lra_sections(study, scale, runs)
                 continue
-            found = groups(study, scale, runs)
+            found = groups(study, scale, runs) if study.name in makers else []
             section = makers[study.name](found, scale, study.title) if found else None
             if section is not None:
                 sections.append(section)
     return sections
+
+
+def has_section(study: Study) -> bool:
+    """Whether runs of the study are shown by it; the others are shown as runs of no study."""
+    return bool(study.others or study.then) or study.name in section_makers()
+
+
+def section_makers() -> dict[str, Callable[[list[Group], str, str], Section | None]]:
+    return {
+        "copy": copy_section,
+        "copy-ablation-connection": connection_section,
+        "copy-ablation-beta": beta_section,
+        "copy-weighting": weighting_section,
+        "copy-sweep": coefficient_section,
+        "text": text_section,
+        **dict.fromkeys(SHAPES, picture_section),
+        "translation": translation_section,
+        "translation-iwslt16": translation_section,
+    }
 
 
 def copy_section(found: list[Group], scale: str, title: str) -> Section:

@@ -14,13 +14,14 @@ class TrainConfig:
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8
     weight_decay: float = 0.01
+    decayed: Literal["all", "matrices"] = "all"  # matrices: no norm, bias or other row of numbers decays
     clip: Literal["tensor", "global", "none"] = "tensor"
     clip_norm: float = 1.0
-    schedule: Literal["constant", "drop", "one-cycle", "linear"] = "constant"
+    schedule: Literal["constant", "drop", "one-cycle", "linear", "cosine"] = "constant"
     drop_at: float = 0.3
     drop_factor: float = 0.1
-    final_rate: float = 0.0  # linear: where the rate ends
-    warmup: float = 0.1  # one-cycle: the share of steps in which the rate rises
+    final_rate: float = 0.0  # linear, cosine: where the rate ends
+    warmup: float = 0.1  # one-cycle, cosine: the share of steps in which the rate rises
     cycle_beta1: bool = False  # one-cycle: β₁ falls from 0.95 to 0.85 while the rate rises, and comes back
     select: Literal["loss", "accuracy"] = "loss"  # which metric of validation decides what the best checkpoint is
     precision: Literal["float32", "bfloat16", "float16", "mixed"] = "float32"  # mixed: float16 on a GPU only
@@ -37,5 +38,5 @@ class TrainConfig:
         for name in ("learning_rate", "clip_norm", "epsilon"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"train.{name} must be positive, not {getattr(self, name)}")
-        if self.schedule == "one-cycle" and not 0 <= self.warmup < 1:
+        if self.schedule in ("one-cycle", "cosine") and not 0 <= self.warmup < 1:
             raise ValueError(f"train.warmup is a share of the steps, in [0, 1), not {self.warmup}")

@@ -22,7 +22,7 @@ from .optimizers import betas, clip_gradients, learning_rate, make_optimizer
 from .progress import Progress
 from .recorder import Recorder
 from .run_directory import RunDirectory, machine_load
-from .task import Task
+from .task import Derives, Task, WritesSamples
 
 
 class TrainingError(Exception):
@@ -165,7 +165,8 @@ def evaluate(
     if not totals:
         raise TrainingError("there is no data to evaluate on")
     sums = world.sum(torch.stack(list(totals.values()))).tolist()
-    return {name: total / count for name, (total, count) in zip(totals, sums, strict=True)}
+    means = {name: total / count for name, (total, count) in zip(totals, sums, strict=True)}
+    return means | (task.derived(means) if isinstance(task, Derives) else {})
 
 
 def _evaluate(
@@ -183,6 +184,8 @@ def _evaluate(
     spent = {"seconds": counters.seconds, "cpu_seconds": counters.cpu_seconds}
     recorder.write("validation", counters.step, {**metrics, **spent})
     progress.validated(counters.step, metrics)
+    if world.leads and isinstance(task, WritesSamples):
+        recorder.sample(counters.step, task.sample())
     score = metrics["loss"] if config.select == "loss" else -metrics[config.select]
     if not score < counters.best_score:
         return False

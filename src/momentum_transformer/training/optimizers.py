@@ -1,6 +1,8 @@
 """Optimizers by name, and gradient clipping by tensor (as the paper's protocol has it) or by global norm."""
 
+import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,14 +15,20 @@ CYCLE_BETA1 = (0.95, 0.85)
 
 def make_optimizer(parameters: Iterable[nn.Parameter], config: TrainConfig) -> torch.optim.Optimizer:
     """RAdam and AdamW with decoupled weight decay, or Adam."""
-    parameters = [parameter for parameter in parameters if parameter.requires_grad]
+    learned = [parameter for parameter in parameters if parameter.requires_grad]
+    groups: list[dict[str, Any]] = [{"params": learned}]
+    if config.decayed == "matrices":
+        groups = [
+            {"params": [parameter for parameter in learned if parameter.ndim >= 2]},
+            {"params": [parameter for parameter in learned if parameter.ndim < 2], "weight_decay": 0.0},
+        ]
     rate, betas, eps, decay = config.learning_rate, config.betas, config.epsilon, config.weight_decay
     if config.optimizer == "radam":
         return torch.optim.RAdam(
-            parameters, lr=rate, betas=betas, eps=eps, weight_decay=decay, decoupled_weight_decay=True, foreach=True
+            groups, lr=rate, betas=betas, eps=eps, weight_decay=decay, decoupled_weight_decay=True, foreach=True
         )
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
-    return kind(parameters, lr=rate, betas=betas, eps=eps, weight_decay=decay, fused=True)
+    return kind(groups, lr=rate, betas=betas, eps=eps, weight_decay=decay, fused=True)
 
 
 @torch.no_grad()
@@ -43,6 +51,12 @@ def learning_rate(step: int, config: TrainConfig) -> float:
     if config.schedule == "one-cycle":  # from 1/25 of the rate to all of it, and down to 1/250,000
         lowest = CYCLE_START * (1e-4 if _past_peak(step, config) else 1)
         return config.learning_rate * (lowest + (1 - lowest) * _height(step, config))
+    if config.schedule == "cosine":  # up along a straight line, then down along half a wave
+        rise = config.warmup * config.steps
+        if step < rise:
+            return config.learning_rate * (step + 1) / (rise + 1)
+        done = (step - rise) / (config.steps - rise)
+        return config.final_rate + (config.learning_rate - config.final_rate) * (1 + math.cos(math.pi * done)) / 2
     if config.schedule == "linear":
         return config.learning_rate + (config.final_rate - config.learning_rate) * step / config.steps
     return config.learning_rate

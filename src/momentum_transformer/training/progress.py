@@ -4,8 +4,30 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+from rich.table import Column
+
+WIDE = 120  # columns of a terminal from which more than the least is shown
+OTHERS = 50  # columns of what stands behind the name, where it is the least
+
+
+def progress_bar(console: Console) -> Bar:
+    """In 80 columns: what, a bar, steps, the loss, the time left. A narrower terminal cuts the name, a wider one shows
+    more."""
+    wide = console.width >= WIDE
+    one_line = Column(no_wrap=True, overflow="ellipsis", max_width=None if wide else console.width - OTHERS)
+    columns = [
+        TextColumn("{task.description}", table_column=one_line),
+        BarColumn(bar_width=24 if wide else 10),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[status]}", table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+        TextColumn("left"),
+    ]
+    if wide:
+        columns.append(TextColumn("{task.fields[more]}", table_column=Column(no_wrap=True, overflow="ellipsis")))
+    return Bar(*columns, console=console)
 
 
 class Progress:
@@ -18,18 +40,9 @@ class Progress:
 
     def __enter__(self) -> "Progress":
         if self.console.is_terminal and not self.console.quiet:
-            self.bar = Bar(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TextColumn("ETA"),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[status]}"),
-                console=self.console,
-            )
+            self.bar = progress_bar(self.console)
             self.bar.start()
-            self.task = self.bar.add_task(self.title, total=self.steps, completed=self.done, status="")
+            self.task = self.bar.add_task(self.title, total=self.steps, completed=self.done, status="", more="")
         return self
 
     def __exit__(
@@ -41,8 +54,8 @@ class Progress:
     def log(self, step: int, line: dict[str, Any]) -> None:
         self.rate = line["tokens_per_second"] or 0.0
         if self.bar is not None:
-            status = f"loss {line['loss']:.4f}  {self.rate:,.0f} tokens/s  {self.validation}"
-            self.bar.update(self.task, completed=step, status=status)
+            more = f"{self.rate:,.0f} tokens/s  {self.validation}"
+            self.bar.update(self.task, completed=step, status=f"loss {line['loss']:.4f}", more=more)
 
     def validated(self, step: int, metrics: dict[str, float]) -> None:
         self.validation = "validation " + " ".join(f"{name} {value:.4f}" for name, value in metrics.items())

@@ -24,6 +24,11 @@ class Recorder:
                 if value is not None:
                     self.board.add_scalar(f"{kind}/{name}", value, step)
 
+    def sample(self, step: int, text: str) -> None:
+        """What the model writes at this step, as a line of samples.jsonl."""
+        if self.run is not None:
+            self.run.append("samples.jsonl", {"step": step, "text": text})
+
     def close(self) -> None:
         if self.board is not None:
             self.board.close()

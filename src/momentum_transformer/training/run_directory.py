@@ -4,6 +4,7 @@ config.json       what was asked for
 provenance.json   which code, versions, machine and command line answered
 metrics.jsonl     one line per log or evaluation
 checkpoint/       last.safetensors, best.safetensors
+samples.jsonl     what the model writes at each evaluation, where it writes
 samples/          what the best model draws, where it draws
 """
 
@@ -74,15 +75,22 @@ class RunDirectory:
         return content
 
     def append_metrics(self, line: dict[str, Any]) -> None:
+        self.append("metrics.jsonl", line)
+
+    def append(self, name: str, line: dict[str, Any]) -> None:
+        """One more line of a .jsonl file."""
         try:
-            with (self.path / "metrics.jsonl").open("a") as file:
+            with (self.path / name).open("a") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
-            raise RunError(f"{self.path}/metrics.jsonl cannot be written: {error}") from None
+            raise RunError(f"{self.path}/{name} cannot be written: {error}") from None
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All lines; a last line cut off by a crash is left out."""
-        path = self.path / "metrics.jsonl"
+        return self.lines("metrics.jsonl")
+
+    def lines(self, name: str) -> list[dict[str, Any]]:
+        """All lines of a .jsonl file; a last line cut off by a crash is left out."""
+        path = self.path / name
         if not path.exists():
             return []
         lines = path.read_text().splitlines()
@@ -97,11 +105,13 @@ class RunDirectory:
 
     def forget_metrics_after(self, step: int) -> None:
         """Drop what was logged beyond a checkpoint, and what only a finished run has, before carrying on from it."""
-        during = (line for line in self.metrics() if line["kind"] in ("train", "validation"))
-        kept = [json.dumps(line) + "\n" for line in during if line["step"] <= step]
-        temporary = self.path / "metrics.jsonl.writing"
-        temporary.write_text("".join(kept))
-        temporary.replace(self.path / "metrics.jsonl")
+        during = [line for line in self.metrics() if line["kind"] in ("train", "validation")]
+        for name, lines in (("metrics.jsonl", during), ("samples.jsonl", self.lines("samples.jsonl"))):
+            if not (self.path / name).exists():
+                continue
+            temporary = self.path / f"{name}.writing"
+            temporary.write_text("".join(json.dumps(line) + "\n" for line in lines if line["step"] <= step))
+            temporary.replace(self.path / name)
 
     def finished(self) -> bool:
         """Whether the last step was reached."""

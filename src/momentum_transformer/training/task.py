@@ -25,7 +25,8 @@ class Task(Protocol):
     the result is that of the whole batch.
     """
 
-    model: nn.Module
+    @property
+    def model(self) -> nn.Module: ...
 
     def prepare(self) -> dict[str, Any]:
         """Load the data, or say what is missing, before anything is written; where it came from, for provenance."""
@@ -47,6 +48,20 @@ class HasTest(Protocol):
     """A task whose data has a test split. It chooses nothing: the best checkpoint is scored on it, once."""
 
     def test(self, shard: int, shards: int) -> Iterator[Any]: ...
+
+
+@runtime_checkable
+class Derives(Protocol):
+    """A task with metrics that are no means of anything, but follow from the means."""
+
+    def derived(self, metrics: dict[str, float]) -> dict[str, float]: ...
+
+
+@runtime_checkable
+class WritesSamples(Protocol):
+    """A task whose model writes something to read, as it is now; it goes to samples.jsonl at each evaluation."""
+
+    def sample(self) -> str: ...
 
 
 @runtime_checkable

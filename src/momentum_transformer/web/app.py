@@ -1,6 +1,7 @@
-"""The page, its models and what they make over HTTP: four things to ask for, and nothing that names a file."""
+"""The page, its models, what they make and how runs go, over HTTP; nothing to ask for names a file."""
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
@@ -20,14 +21,16 @@ from .messages import (
     MAX_CHARACTERS,
     MAX_MODELS,
     MAX_REFINEMENTS,
+    MAX_TOKENS,
     BadRequestError,
-    DrawRequest,
-    TranslateRequest,
     parse_draw_request,
     parse_translate_request,
+    parse_write_request,
 )
+from .messages import Request as Asked
 from .models import describe
-from .studio import BusyError, Studio
+from .studio import BusyError, Place, Studio
+from .training import Watch
 
 READ_SECONDS = 10.0  # to send a message
 STALL_SECONDS = 30.0  # to take one line of an answer
@@ -40,6 +43,10 @@ STATIC = {
     "/choices.js": ("choices.js", "text/javascript"),
     "/pictures.js": ("pictures.js", "text/javascript"),
     "/translation.js": ("translation.js", "text/javascript"),
+    "/text.js": ("text.js", "text/javascript"),
+    "/training.js": ("training.js", "text/javascript"),
+    "/curves.js": ("curves.js", "text/javascript"),
+    "/written.js": ("written.js", "text/javascript"),
     "/draft.js": ("draft.js", "text/javascript"),
     "/sketch.js": ("sketch.js", "text/javascript"),
     "/card.js": ("card.js", "text/javascript"),
@@ -47,13 +54,27 @@ STATIC = {
 }
 
 
-def create_app(studio: Studio, *, host_names: tuple[str, ...] = ()) -> Starlette:
+def create_app(studio: Studio, watch: Watch | None = None, *, host_names: tuple[str, ...] = ()) -> Starlette:
     """The application; `host_names` are names of this server besides localhost and plain addresses."""
-    bounds = {"most_models": MAX_MODELS, "most_refinements": MAX_REFINEMENTS, "most_characters": MAX_CHARACTERS}
-    description = json.dumps({**describe(studio.models, studio.translators), **bounds}).encode()
+    bounds = {
+        "most_models": MAX_MODELS,
+        "most_refinements": MAX_REFINEMENTS,
+        "most_characters": MAX_CHARACTERS,
+        "most_tokens": MAX_TOKENS,
+    }
+    description = json.dumps({**describe(studio.models, studio.translators, studio.writers), **bounds}).encode()
+    watch = watch or Watch([])
 
     async def models(request: Request) -> Response:
         return Response(description, media_type="application/json")
+
+    async def training(request: Request) -> Response:
+        content = await asyncio.to_thread(watch.answer)
+        tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+        headers = {"etag": tag, "cache-control": "no-cache"}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(content, media_type="application/json", headers=headers)
 
     async def draw(request: Request) -> Response | ASGIApp:
         return await answer(request, lambda message: parse_draw_request(message, studio.models))
@@ -61,7 +82,10 @@ def create_app(studio: Studio, *, host_names: tuple[str, ...] = ()) -> Starlette
     async def translate(request: Request) -> Response | ASGIApp:
         return await answer(request, lambda message: parse_translate_request(message, studio.translators))
 
-    async def answer(request: Request, parse: Callable[[bytes], DrawRequest | TranslateRequest]) -> Response | ASGIApp:
+    async def write(request: Request) -> Response | ASGIApp:
+        return await answer(request, lambda message: parse_write_request(message, studio.writers))
+
+    async def answer(request: Request, parse: Callable[[bytes], Asked]) -> Response | ASGIApp:
         try:
             return Answer(studio, parse(await _message(request)))
         except BadRequestError as error:
@@ -72,32 +96,33 @@ def create_app(studio: Studio, *, host_names: tuple[str, ...] = ()) -> Starlette
             return Response(status_code=400)
 
     routes = [Route(path, _static(*file)) for path, file in STATIC.items()]
-    routes += [Route("/models", models)]
-    routes += [Route("/draw", draw, methods=["POST"]), Route("/translate", translate, methods=["POST"])]
+    routes += [Route("/models", models), Route("/training", training)]
+    posts = {"/draw": draw, "/translate": translate, "/write": write}
+    routes += [Route(path, post, methods=["POST"]) for path, post in posts.items()]
     return Starlette(routes=routes, middleware=[Middleware(Guard, host_names=host_names)])
 
 
 class Answer:
     """An answer of JSON lines, written as they are made; the making stops when the viewer leaves."""
 
-    def __init__(self, studio: Studio, request: DrawRequest | TranslateRequest) -> None:
+    def __init__(self, studio: Studio, request: Asked) -> None:
         self._studio = studio
         self._request = request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with self._studio.admit(self._request.viewer) as ended:
-                await self._answer(ended, receive, send)
+            with self._studio.admit(self._request.viewer) as place:
+                await self._answer(place, receive, send)
         except BusyError as error:
             await _refusal(503, str(error))(scope, receive, send)
 
-    async def _answer(self, ended: asyncio.Future[str], receive: Receive, send: Send) -> None:
+    async def _answer(self, place: Place, receive: Receive, send: Send) -> None:
         headers = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-store")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        writing = asyncio.create_task(self._write(send))
+        writing = asyncio.create_task(self._write(place, send))
         leaving = asyncio.create_task(_leave(receive))
         try:
-            waited: set[asyncio.Future[Any]] = {writing, leaving, ended}
+            waited: set[asyncio.Future[Any]] = {writing, leaving, place.ended}
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         finally:
             writing.cancel()
@@ -105,14 +130,14 @@ class Answer:
             results = await asyncio.gather(writing, leaving, return_exceptions=True)
         if isinstance(results[0], TimeoutError):
             return  # the viewer takes nothing: unfinished, the connection is closed
-        if ended.done():
-            await _send_line(send, {"stopped": ended.result()})
+        if place.ended.done():
+            await _send_line(send, {"stopped": place.ended.result()})
         elif isinstance(results[0], Exception):
             raise results[0]
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _write(self, send: Send) -> None:
-        async with aclosing(self._studio.events(self._request)) as events:
+    async def _write(self, place: Place, send: Send) -> None:
+        async with aclosing(self._studio.events(self._request, place)) as events:
             async for event in events:
                 await _send_line(send, event)
 

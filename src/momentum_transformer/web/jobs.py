@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from difflib import SequenceMatcher
 from typing import Any
 
-from .messages import DrawRequest, TranslateRequest, finite
-from .models import Drawable, RefusedError, Translating
+from .messages import DrawRequest, TranslateRequest, WriteRequest, finite
+from .models import Drawable, RefusedError, Translating, Writing
 
 LOG = logging.getLogger(__name__)
 Event = dict[str, Any]
@@ -83,6 +83,30 @@ def translate(model: Translating, request: TranslateRequest) -> Iterator[Event]:
         }
         before = draft.words
     yield {"done": True}
+
+
+def write(model: Writing, request: WriteRequest, *, seconds: float, is_stopped: Callable[[], bool]) -> Iterator[Event]:
+    """Slices of about so many seconds, one token at least unless they are stopped."""
+    steps = model.write(request.prompt, tokens=request.tokens, temperature=request.temperature, seed=request.seed)
+    written, busy = 0, 0.0
+    while written < request.tokens:
+        parts: list[str] = []
+        state_bytes = 0
+        end = time.perf_counter() + seconds
+        while written < request.tokens and not is_stopped() and not (parts and time.perf_counter() >= end):
+            step = next(steps)
+            parts.append(step.text)
+            state_bytes = step.state_bytes
+            # the first token waits for the prompt to be read, which is not writing
+            busy += step.seconds if written else 0.0
+            written += 1
+        yield {
+            "text": "".join(parts),
+            "tokens": written,
+            "tokens_per_second": finite((written - 1) / busy) if busy else None,
+            "state_bytes": state_bytes,
+            "done": written == request.tokens,
+        }
 
 
 def changed_words(before: tuple[str, ...], words: tuple[str, ...]) -> list[int]:

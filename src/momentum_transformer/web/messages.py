@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .models import Drawable, Translating
+from .models import Drawable, Translating, Writing
 
 MAX_BYTES = 65_536  # of a message
 MAX_MODELS = 8  # in one request
@@ -15,8 +15,10 @@ TEMPERATURES = (0.1, 2.0)
 MAX_SEED = 2**31 - 1
 MAX_CHARACTERS = 1_000  # of a text
 MAX_REFINEMENTS = 20
+MAX_TOKENS = 1_000  # to write
 DRAW_FIELDS = ("viewer", "models", "given", "temperature", "seed")
 TRANSLATE_FIELDS = ("viewer", "models", "text", "refinements", "until_fixed")
+WRITE_FIELDS = ("viewer", "models", "prompt", "tokens", "temperature", "seed")
 VIEWER = re.compile(r"[A-Za-z0-9-]{8,64}")
 
 
@@ -44,6 +46,21 @@ class TranslateRequest:
     text: str
     refinements: int  # at most
     until_fixed: bool
+
+
+@dataclass(frozen=True)
+class WriteRequest:
+    """A text to be continued by several models."""
+
+    viewer: str
+    models: tuple[int, ...]
+    prompt: str
+    tokens: int
+    temperature: float
+    seed: int
+
+
+Request = DrawRequest | TranslateRequest | WriteRequest
 
 
 def parse_draw_request(message: bytes, models: Sequence[Drawable]) -> DrawRequest:
@@ -75,6 +92,22 @@ def parse_translate_request(message: bytes, translators: Sequence[Translating]) 
         text=_text(content["text"]),
         refinements=_integer("refinements", content["refinements"], MAX_REFINEMENTS),
         until_fixed=content["until_fixed"],
+    )
+
+
+def parse_write_request(message: bytes, writers: Sequence[Writing]) -> WriteRequest:
+    """The request in a JSON message."""
+    content = _content(message, WRITE_FIELDS)
+    prompt = _characters("prompt", content["prompt"])
+    if not prompt:
+        raise BadRequestError("there is nothing to continue: write a word or two first")
+    return WriteRequest(
+        viewer=_viewer(content["viewer"]),
+        models=_models(content["models"], len(writers)),
+        prompt=prompt,
+        tokens=_integer("tokens", content["tokens"], MAX_TOKENS, least=1),
+        temperature=_temperature(content["temperature"]),
+        seed=_integer("seed", content["seed"], MAX_SEED),
     )
 
 
@@ -125,19 +158,23 @@ def _temperature(value: Any) -> float:
 
 def _text(value: Any) -> str:
     """One line, whatever white space it came with."""
-    if not isinstance(value, str):
-        raise BadRequestError(f"text must be a text, not {_shown(value)}")
-    if len(value) > MAX_CHARACTERS:
-        raise BadRequestError(f"the text must have at most {MAX_CHARACTERS} characters, not {len(value)}")
-    line = " ".join(value.split())
+    line = " ".join(_characters("text", value).split())
     if not line:
         raise BadRequestError("there is nothing to translate")
     return line
 
 
-def _integer(name: str, value: Any, most: int) -> int:
-    if not _is_integer(value, 0, most):
-        raise BadRequestError(f"{name} must be a whole number from 0 to {most}, not {_shown(value)}")
+def _characters(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise BadRequestError(f"{name} must be a text, not {_shown(value)}")
+    if len(value) > MAX_CHARACTERS:
+        raise BadRequestError(f"the {name} must have at most {MAX_CHARACTERS} characters, not {len(value)}")
+    return value
+
+
+def _integer(name: str, value: Any, most: int, *, least: int = 0) -> int:
+    if not _is_integer(value, least, most):
+        raise BadRequestError(f"{name} must be a whole number from {least} to {most}, not {_shown(value)}")
     return int(value)
 
 

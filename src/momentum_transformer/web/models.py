@@ -1,4 +1,4 @@
-"""What the page needs to know of a model that draws or translates, and nothing more."""
+"""What the page needs to know of a model that draws, translates or writes, and nothing more."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,12 +28,20 @@ class Step(NamedTuple):
     seconds: float  # how long the model took
 
 
-class Drawable(Protocol):
-    """A model that completes pictures. Its methods run in one worker thread, never in two at a time."""
+class Model(Protocol):
+    """What all models have. Their methods run in one worker thread, never in two at a time."""
 
     @property
     def name(self) -> str:
         """What the viewer reads, different for every model of a page."""
+
+    @property
+    def note(self) -> str:
+        """What else to know of it, such as the step of a run that is not finished; often nothing."""
+
+
+class Drawable(Model, Protocol):
+    """A model that completes pictures."""
 
     @property
     def subject(self) -> str:
@@ -57,7 +65,7 @@ class Drawable(Protocol):
 
 
 class RefusedError(Exception):
-    """A text that a model cannot translate; the message is for the viewer."""
+    """A text that a model cannot translate or continue; the message is for the viewer."""
 
 
 class Draft(NamedTuple):
@@ -75,12 +83,8 @@ class Example(NamedTuple):
     reference: str
 
 
-class Translating(Protocol):
-    """A model that translates. Its methods run in one worker thread, never in two at a time."""
-
-    @property
-    def name(self) -> str:
-        """What the viewer reads, different for every model of a page."""
+class Translating(Model, Protocol):
+    """A model that translates."""
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -97,7 +101,28 @@ class Translating(Protocol):
         """The first draft, then that after each refinement; a `RefusedError` where the text cannot be translated."""
 
 
-def describe(models: Sequence[Drawable], translators: Sequence[Translating] = ()) -> dict[str, Any]:
+class Written(NamedTuple):
+    """One more token of a text."""
+
+    text: str  # empty where a character needs more than this token
+    state_bytes: int  # what the model remembers of the text so far
+    seconds: float  # how long the model took
+
+
+class Writing(Model, Protocol):
+    """A model that continues texts."""
+
+    @property
+    def prompt(self) -> str:
+        """A text to begin with, of the kind that it was trained on."""
+
+    def write(self, prompt: str, *, tokens: int, temperature: float, seed: int) -> Iterator[Written]:
+        """So many tokens that come after the prompt; a `RefusedError` where it cannot be read."""
+
+
+def describe(
+    models: Sequence[Drawable], translators: Sequence[Translating] = (), writers: Sequence[Writing] = ()
+) -> dict[str, Any]:
     """The models, the test pictures of each subject and the test sentences of each language, for the page."""
     subjects: dict[str, list[list[int]]] = {}
     for model in models:
@@ -112,6 +137,7 @@ def describe(models: Sequence[Drawable], translators: Sequence[Translating] = ()
         "models": [
             {
                 "name": model.name,
+                "note": model.note,
                 "subject": model.subject,
                 "width": model.picture.width,
                 "height": model.picture.height,
@@ -124,6 +150,7 @@ def describe(models: Sequence[Drawable], translators: Sequence[Translating] = ()
         "translators": [
             {
                 "name": translator.name,
+                "note": translator.note,
                 "source": translator.languages[0],
                 "target": translator.languages[1],
                 "refinements": translator.refinements,
@@ -131,4 +158,5 @@ def describe(models: Sequence[Drawable], translators: Sequence[Translating] = ()
             for translator in translators
         ],
         "sentences": sentences,
+        "writers": [{"name": writer.name, "note": writer.note, "prompt": writer.prompt} for writer in writers],
     }

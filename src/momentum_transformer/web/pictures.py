@@ -4,10 +4,13 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from ..experiments.pictures import PictureTask
+from ..experiments.shipped import KEPT_IMAGES
 from ..generation.pixels import trace
 from ..models.logistic_mixture import mixture_log_likelihood
 from ..models.pixel_model import PixelModel
@@ -20,6 +23,7 @@ class TrainedModel:
     """A trained pixel model; `Drawable` says what its parts mean."""
 
     name: str
+    note: str
     subject: str
     picture: Picture
     momentum: tuple[float, float] | None
@@ -43,6 +47,16 @@ class TrainedModel:
                 bits = float(-mixture_log_likelihood(parameters, pixel)) / math.log(2)
             yield Step(int(pixel), bits, state_bytes(state), seconds)
             before = time.perf_counter()
+
+
+def kept_images(run: Path, task: PictureTask) -> tuple[bytes, ...]:
+    """The test images that were kept beside a run which is used without its data; none where there are none."""
+    try:
+        content = (run / KEPT_IMAGES).read_bytes()
+    except OSError:
+        return ()
+    size = task.pixel_model.length
+    return tuple(content[start : start + size] for start in range(0, len(content) - size + 1, size))
 
 
 def _tensor(values: bytes) -> Tensor:

@@ -10,8 +10,9 @@ import uvicorn
 from . import ServeError
 from .app import create_app
 from .studio import Studio
+from .training import Watch
 
-CONNECTIONS = 64
+CONNECTIONS = 512  # those who wait have one, too
 CLOSING_SECONDS = 3
 
 
@@ -51,11 +52,11 @@ def address(listening: socket.socket) -> str:
 class Server(uvicorn.Server):
     """Serves the page on a socket until it is told to stop; open answers end with it."""
 
-    def __init__(self, studio: Studio, *, host_names: tuple[str, ...] = ()) -> None:
+    def __init__(self, studio: Studio, watch: Watch | None = None, *, host_names: tuple[str, ...] = ()) -> None:
         self._studio = studio
         super().__init__(
             uvicorn.Config(
-                create_app(studio, host_names=host_names),
+                create_app(studio, watch, host_names=host_names),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -73,7 +74,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def serve(studio: Studio, listening: socket.socket, *, host: str) -> None:
+def serve(studio: Studio, watch: Watch, listening: socket.socket, *, host: str) -> None:
     """Serve until Ctrl-C; `host` is what the socket was opened for."""
     with suppress(KeyboardInterrupt):
-        Server(studio, host_names=(host, socket.gethostname())).run([listening])
+        Server(studio, watch, host_names=(host, socket.gethostname())).run([listening])

@@ -1,7 +1,8 @@
 """Where models work: one worker thread, a small slice of work at a time, viewers in turn.
 
 A viewer has one request at a time, and a request waits for one slice before it asks for the next. The worker serves
-slices in the order they were asked for, so viewers alternate however many models each of them watches.
+slices in the order they were asked for, so viewers alternate however many models each of them watches. Some viewers
+are served at the same time; the others stand in a queue and hear how many are before them.
 """
 
 import asyncio
@@ -10,16 +11,35 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Event as Flag
 
-from .jobs import Event, Job, draw, translate
-from .messages import DrawRequest, TranslateRequest
-from .models import Drawable, Translating
+from .jobs import Event, Job, draw, translate, write
+from .messages import DrawRequest, Request, TranslateRequest
+from .models import Drawable, Translating, Writing
 
-CAPACITY = 8  # viewers at a time
+CAPACITY = 8  # viewers served at a time
+WAITING = 300  # viewers in the queue, who cost a connection and their request each
 SLICE_SECONDS = 0.03
 
 
 class BusyError(Exception):
-    """No place is free; the text is for the viewer."""
+    """No place is free, not even in the queue; the text is for the viewer."""
+
+
+class Place:
+    """Of one request among those who are served or wait."""
+
+    def __init__(self) -> None:
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()  # why it has to end early
+        self.before = 0  # how many must leave first
+        self.moved = asyncio.Event()
+
+    def move(self, before: int) -> None:
+        if before != self.before:
+            self.before = before
+            self.moved.set()
+
+    def end(self, reason: str) -> None:
+        if not self.ended.done():
+            self.ended.set_result(reason)
 
 
 class Studio:
@@ -27,37 +47,50 @@ class Studio:
         self,
         models: Sequence[Drawable] = (),
         translators: Sequence[Translating] = (),
+        writers: Sequence[Writing] = (),
         *,
         capacity: int = CAPACITY,
+        waiting: int = WAITING,
         slice_seconds: float = SLICE_SECONDS,
     ) -> None:
         self.models = models
         self.translators = translators
+        self.writers = writers
         self._capacity = capacity
+        self._waiting = waiting
         self._slice_seconds = slice_seconds
-        self._places: dict[str, asyncio.Future[str]] = {}
+        self._places: dict[str, Place] = {}  # in the order of their coming: the first ones are served
         self._closed = False
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="models")
 
     @contextmanager
-    def admit(self, viewer: str) -> Iterator[asyncio.Future[str]]:
-        """A place for one request; the future tells why it has to end early."""
+    def admit(self, viewer: str) -> Iterator[Place]:
+        """A place for one request. A newer request of the same viewer takes the place of the older one."""
         if self._closed:
             raise BusyError("the server stops")
         if viewer in self._places:
-            _end(self._places.pop(viewer), "a newer request of this page took its place")
-        elif len(self._places) >= self._capacity:
-            raise BusyError(f"busy: {self._capacity} viewers are being served already; try again in a moment")
-        ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._places[viewer] = ended
+            self._places[viewer].end("a newer request of this page took its place")
+        elif len(self._places) >= self._capacity + self._waiting:
+            raise BusyError(f"busy: {self._waiting} viewers are waiting already; try again in a moment")
+        place = self._places[viewer] = Place()
+        self._move_up()
         try:
-            yield ended
+            yield place
         finally:
-            if self._places.get(viewer) is ended:
+            if self._places.get(viewer) is place:
                 del self._places[viewer]
+                self._move_up()
 
-    async def events(self, request: DrawRequest | TranslateRequest) -> AsyncGenerator[Event]:
-        """What every model makes, slice by slice in turn; ends when all are done."""
+    def _move_up(self) -> None:
+        for number, place in enumerate(self._places.values()):
+            place.move(max(0, number + 1 - self._capacity))
+
+    async def events(self, request: Request, place: Place) -> AsyncGenerator[Event]:
+        """The places in the queue, then what every model makes, slice by slice in turn; ends when all are done."""
+        while place.before:
+            place.moved.clear()
+            yield {"waiting": place.before}
+            await place.moved.wait()
         loop = asyncio.get_running_loop()
         left = Flag()
         jobs = self._jobs(request, left)
@@ -69,26 +102,27 @@ class Studio:
         finally:
             left.set()
 
-    def _jobs(self, request: DrawRequest | TranslateRequest, left: Flag) -> list[Job]:
+    def _jobs(self, request: Request, left: Flag) -> list[Job]:
         """`left` is set when nobody waits for them any more."""
+        seconds, is_stopped = self._slice_seconds, left.is_set
         if isinstance(request, DrawRequest):
             models = [(number, self.models[number]) for number in request.models]
-            seconds = self._slice_seconds
             return [
-                Job(number, model.name, draw(model, request, seconds=seconds, is_stopped=left.is_set))
+                Job(number, model.name, draw(model, request, seconds=seconds, is_stopped=is_stopped))
                 for number, model in models
             ]
-        translators = [(number, self.translators[number]) for number in request.models]
-        return [Job(number, translator.name, translate(translator, request)) for number, translator in translators]
+        if isinstance(request, TranslateRequest):
+            translators = [(number, self.translators[number]) for number in request.models]
+            return [Job(number, translator.name, translate(translator, request)) for number, translator in translators]
+        writers = [(number, self.writers[number]) for number in request.models]
+        return [
+            Job(number, writer.name, write(writer, request, seconds=seconds, is_stopped=is_stopped))
+            for number, writer in writers
+        ]
 
     def close(self) -> None:
         """End every request and take no more."""
         self._closed = True
-        for ended in self._places.values():
-            _end(ended, "the server stops")
+        for place in self._places.values():
+            place.end("the server stops")
         self._worker.shutdown(wait=False, cancel_futures=True)
-
-
-def _end(place: asyncio.Future[str], reason: str) -> None:
-    if not place.done():
-        place.set_result(reason)

@@ -18,6 +18,7 @@ class TrainedTranslator:
     """A trained translation run; `Translating` says what its parts mean."""
 
     name: str
+    note: str
     task: TranslationTask
     sentences: tuple[Example, ...]
 

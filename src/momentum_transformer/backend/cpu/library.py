@@ -100,7 +100,7 @@ class ResidualNorm(ctypes.Structure):
 class Linear(ctypes.Structure):
     """native/program.h, field by field."""
 
-    _fields_ = (*_integers("rows in_features out_features stride activation"), *_pointers("x weights bias out"))
+    _fields_ = (*_integers("rows in_features out_features stride activation"), *_pointers("x weights bias factor out"))
 
 
 class Gate(ctypes.Structure):

@@ -9,7 +9,7 @@ const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 const number = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 
 export class Card {
-  constructor(name, picture) {
+  constructor({ name, note }, picture) {
     const template = document.getElementById("card-template");
     this.element = template.content.firstElementChild.cloneNode(true);
     this.canvas = this.element.querySelector("canvas");
@@ -20,6 +20,8 @@ export class Card {
     this.size = picture.width * picture.height * picture.channels;
     this.values = new Uint8Array(this.size);
     Object.assign(this.element.querySelector("h2"), { textContent: name, title: name });
+    Object.assign(this.element.querySelector(".note"), { textContent: note, hidden: !note });
+    this.whenShown = new Promise((resolve) => { this.finish = resolve; });
     this.progress.setAttribute("aria-label", `${name}: progress`);
     this.canvas.width = picture.width;
     this.canvas.height = picture.height;
@@ -64,6 +66,8 @@ export class Card {
   }
 
   fail(reason) {
+    this.reason = reason;
+    this.finish();
     this.problem.textContent = reason;
     this.problem.hidden = false;
     this.element.classList.add("failed");
@@ -91,6 +95,7 @@ export class Card {
     this.progress.value = part;
     const finished = this.done && this.shown === this.size;
     this.element.classList.toggle("finished", finished);
+    if (finished) this.finish();
     this.canvas.setAttribute("aria-label", `${this.name}: ${finished ? "finished" : `${Math.floor(100 * part)} %`}`);
   }
 }

@@ -6,7 +6,9 @@ export function choices(models, most) {
     const label = document.createElement("label");
     const box = document.createElement("input");
     Object.assign(box, { type: "checkbox", name: "model", value: String(position), checked: number < most });
-    label.append(box, model.name);
+    const note = document.createElement("small");
+    note.textContent = model.note;
+    label.append(box, model.name, ...(model.note ? [note] : []));
     return label;
   });
 }

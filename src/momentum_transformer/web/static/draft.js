@@ -5,7 +5,7 @@ const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 const number = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 
 export class DraftCard {
-  constructor({ name, target, refinements }, { untilFixed = false }) {
+  constructor({ name, note, target, refinements }, { untilFixed = false }) {
     const template = document.getElementById("draft-template");
     this.element = template.content.firstElementChild.cloneNode(true);
     this.words = this.element.querySelector(".words");
@@ -16,6 +16,8 @@ export class DraftCard {
     this.untilFixed = untilFixed;
     this.waiting = []; // events that were not shown yet
     this.isEmpty = true;
+    this.whenShown = new Promise((resolve) => { this.resolve = resolve; });
+    Object.assign(this.element.querySelector(".note"), { textContent: note, hidden: !note });
     Object.assign(this.element.querySelector("h2"), { textContent: name, title: name });
   }
 
@@ -37,6 +39,7 @@ export class DraftCard {
 
   fail(reason) {
     this.reason = reason;
+    this.resolve();
     this.problem.textContent = reason;
     this.problem.hidden = false;
     this.element.classList.add("failed");
@@ -54,9 +57,9 @@ export class DraftCard {
 
   show(event) {
     if (event.done) return this.finish();
-    this.last = event;
     this.words.replaceChildren(...marked(event));
     if (!this.isWordByWord) this.addStep(event);
+    this.last = event;
     this.write("tokens", event.tokens_per_second === null ? "–" : number.format(event.tokens_per_second));
     this.write("refinements", this.isWordByWord ? "none, word by word" : String(event.step));
     this.write("changed", event.step === 0 ? "–" : `${event.changed.length} of ${event.words.length}`);
@@ -64,18 +67,26 @@ export class DraftCard {
   }
 
   addStep(event) {
+    if (event.is_same && this.last?.is_same) { // one line for all that change nothing
+      const { step } = this.unchanged;
+      this.unchanged.name.textContent = `${step}–${event.step}`;
+      return;
+    }
     const row = document.createElement("li");
     const name = document.createElement("span");
     const text = document.createElement("span");
     name.textContent = event.step === 0 ? "draft" : String(event.step);
     name.lang = "en";
-    if (event.is_same) Object.assign(text, { textContent: "unchanged", lang: "en" });
-    else text.append(...marked(event));
+    if (event.is_same) {
+      Object.assign(text, { textContent: "unchanged", lang: "en" });
+      this.unchanged = { step: event.step, name };
+    } else text.append(...marked(event));
     row.append(name, text);
     this.steps.append(row);
   }
 
   finish() {
+    this.resolve();
     this.element.classList.add("finished");
     if (this.untilFixed && this.last.is_same) this.write("refinements", `${this.last.step}, fixed point`);
   }

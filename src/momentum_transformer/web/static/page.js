@@ -2,6 +2,8 @@
 // A further view is one more tab and panel in index.html, and one more line here.
 
 import { setUpPictures } from "./pictures.js";
+import { setUpText } from "./text.js";
+import { setUpTraining } from "./training.js";
 import { setUpTranslation } from "./translation.js";
 import { setUpWeights } from "./weights.js";
 
@@ -9,6 +11,8 @@ import { setUpWeights } from "./weights.js";
 const VIEWS = {
   pictures: [setUpPictures, "models"],
   translation: [setUpTranslation, "translators"],
+  text: [setUpText, "writers"],
+  training: [setUpTraining, null],
   weights: [setUpWeights, null],
 };
 
@@ -58,7 +62,7 @@ try {
   }
   if (!named(location.hash)) select(named(useful[0]));
 } catch (error) {
-  for (const status of document.querySelectorAll(".actions .status")) {
+  for (const status of document.querySelectorAll(".status[role]")) {
     status.textContent = `The server does not answer: ${error.message}`;
   }
 }

@@ -21,6 +21,8 @@ export function setUpPictures({ models, examples, most_models: most }) {
   const subjects = [...new Set(models.map((model) => model.subject))];
   byId("subject").replaceChildren(...subjects.map((subject) => new Option(subject)));
   byId("subject-field").hidden = subjects.length < 2;
+  const count = (subject) => models.filter((model) => model.subject === subject).length;
+  byId("subject").value = subjects.reduce((most, subject) => (count(subject) > count(most) ? subject : most));
   byId("subject").addEventListener("change", chooseSubject);
 
   function chooseSubject() {
@@ -84,10 +86,10 @@ export function setUpPictures({ models, examples, most_models: most }) {
       return;
     }
     const given = sketch.given.slice();
-    const cards = new Map(asked.map((position) => [position, new Card(models[position].name, sketch.picture)]));
+    const cards = new Map(asked.map((position) => [position, new Card(models[position], sketch.picture)]));
     const shown = [...cards.values()];
     if (example !== null) {
-      shown.unshift(new Card("test image", sketch.picture));
+      shown.unshift(new Card({ name: "test image", note: "" }, sketch.picture));
       shown[0].still(examples[sketch.picture.subject][example]);
     }
     byId("cards").replaceChildren(...shown.map((card) => card.element));
@@ -99,7 +101,7 @@ export function setUpPictures({ models, examples, most_models: most }) {
       temperature: Number(byId("temperature").value),
       seed: Number(byId("seed").value),
     };
-    work.run(ask, { meanwhile: "Drawing …", receive: (event) => cards.get(event.model).receive(event) });
+    work.run(ask, { meanwhile: "Drawing …", cards });
   }
 
   byId("controls").addEventListener("submit", (event) => {

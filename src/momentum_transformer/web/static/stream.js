@@ -21,8 +21,9 @@ export class Work {
     this.status.classList.toggle("problem", problem);
   }
 
-  // whether all models came to their end; what kept them from it is said
-  async run(ask, { meanwhile, receive }) {
+  // whether all models came to their end; what kept them from it is said.
+  // `cards` show what the models make; "Done" is said when the last of them has shown it all
+  async run(ask, { meanwhile, cards, received = () => {} }) {
     this.abort();
     const mine = this.current = new AbortController();
     this.stop.disabled = false;
@@ -31,10 +32,20 @@ export class Work {
       const left = new Set(ask.models);
       for await (const event of lines(this.path, { viewer, ...ask }, mine.signal)) {
         if (event.stopped) throw new Error(`Stopped: ${event.stopped}.`);
-        receive(event);
+        if (event.waiting) {
+          this.say(`In the queue: ${event.waiting === 1 ? "one viewer is" : `${event.waiting} viewers are`} before you.`);
+          continue;
+        }
+        if (this.status.textContent !== meanwhile) this.say(meanwhile);
+        cards.get(event.model).receive(event);
+        received();
         if (event.done) left.delete(event.model);
       }
       if (left.size > 0) throw new Error("The connection was lost.");
+      const made = [...cards.values()];
+      await Promise.race([Promise.all(made.map((card) => card.whenShown)), aborted(mine.signal)]);
+      const reasons = new Set(made.map((card) => card.reason));
+      if (!reasons.has(undefined)) throw new Error(reasons.size === 1 ? made[0].reason : "No model could do it.");
       this.say("Done.");
       return true;
     } catch (error) {
@@ -49,6 +60,14 @@ export class Work {
       }
     }
   }
+}
+
+function aborted(signal) {
+  return new Promise((_, reject) => {
+    const stop = () => reject(new DOMException("stopped", "AbortError"));
+    if (signal.aborted) stop();
+    signal.addEventListener("abort", stop);
+  });
 }
 
 // the server's answer, one JSON line at a time

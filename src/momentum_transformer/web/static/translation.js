@@ -23,9 +23,11 @@ export function setUpTranslation({ translators, sentences, most_models: most, mo
     work.abort();
     byId("source-language").textContent = `Write a sentence in ${languageNames.of(source)}`;
     byId("target-language").textContent = `Translate it into ${languageNames.of(target)}`;
-    byId("text").lang = source;
+    byId("sentence").lang = source;
     const mine = translators.flatMap((model, position) => (pairOf(model) === pair ? [{ model, position }] : []));
     byId("translators").replaceChildren(...choices(mine, most));
+    const refines = mine.some(({ model }) => model.refinements !== null);
+    for (const id of ["refinements", "until-fixed"]) byId(id).closest(".field, .models").hidden = !refines;
     byId("refinements").max = mostRefinements;
     byId("refinements").value = Math.max(...mine.map(({ model }) => model.refinements ?? 0));
     showRefinements();
@@ -45,7 +47,7 @@ export function setUpTranslation({ translators, sentences, most_models: most, mo
   async function translate() {
     const asked = chosen(byId("translators"), most, work);
     if (asked.length === 0) return;
-    const text = byId("text").value;
+    const text = byId("sentence").value;
     const { target } = translators[asked[0]];
     const refinements = Number(byId("refinements").value);
     const untilFixed = byId("until-fixed").checked;
@@ -53,32 +55,30 @@ export function setUpTranslation({ translators, sentences, most_models: most, mo
     const shown = [...cards.values()];
     const example = sentences[byId("languages").value]?.find(({ source }) => source === text.trim());
     if (example) {
-      shown.unshift(new DraftCard({ name: "reference", target }, {}));
+      shown.unshift(new DraftCard({ name: "reference", note: "", target }, {}));
       shown[0].still(example.reference);
     }
     byId("translations").replaceChildren(...shown.map((card) => card.element));
     if (byId("translations").getBoundingClientRect().top > window.innerHeight - 120) byId("translations").scrollIntoView();
     const ask = { models: asked, text, refinements, until_fixed: untilFixed };
-    await work.run(ask, { meanwhile: "Translating …", receive: (event) => cards.get(event.model).receive(event) });
+    await work.run(ask, { meanwhile: "Translating …", cards });
     if (!shown[0].element.isConnected) return; // a newer sentence has taken the place
     const made = [...cards.values()];
     if (made.every((card) => card.isEmpty)) byId("translations").replaceChildren(hint);
-    // what all of them say is said once
-    if (made[0].reason && made.every(({ reason }) => reason === made[0].reason)) work.say(made[0].reason, { problem: true });
   }
 
   byId("translation-controls").addEventListener("submit", (event) => {
     event.preventDefault();
     translate();
   });
-  byId("text").addEventListener("keydown", (event) => {
+  byId("sentence").addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     translate();
   });
-  byId("text").addEventListener("input", () => { byId("sentences").value = ""; });
+  byId("sentence").addEventListener("input", () => { byId("sentences").value = ""; });
   byId("sentences").addEventListener("change", () => {
-    if (byId("sentences").value) byId("text").value = byId("sentences").value;
+    if (byId("sentences").value) byId("sentence").value = byId("sentences").value;
   });
   byId("refinements").addEventListener("input", showRefinements);
   chooseLanguages();

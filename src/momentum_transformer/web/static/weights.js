@@ -1,5 +1,7 @@
 // The weights of momentum attention by distance, beside the constant 1 of linear attention.
 
+import { ceiling, element, shortly } from "./curves.js";
+
 const RANGES = [10, 20, 50, 100, 500]; // of distances
 const MARGIN = { left: 52, right: 16, top: 34, bottom: 52 };
 const byId = (id) => document.getElementById(id);
@@ -79,21 +81,4 @@ function plot(beta, gamma, { width, height }) {
   parts.push(text("name linear-name end", right, y(1) + (side > 0 ? -10 : 24), "linear: 1"));
   byId("plot").setAttribute("viewBox", `0 0 ${width} ${height}`);
   byId("plot").replaceChildren(...parts);
-}
-
-function shortly(value) {
-  return Number(value.toPrecision(4)).toString();
-}
-
-// the next of 1, 2, 2.5, 5, 10 … so that the axis has round numbers
-function ceiling(value) {
-  const power = 10 ** Math.floor(Math.log10(value));
-  return power * [1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 7.5, 10].find((step) => step * power >= value);
-}
-
-function element(name, attributes, text = "") {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.textContent = text;
-  return made;
 }

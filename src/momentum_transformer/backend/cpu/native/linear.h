@@ -1,7 +1,7 @@
 // A linear layer of decoding: few rows, and weights packed in panels, so that they are read from memory in sequence.
 #pragma once
 #include <cmath>
-#include "residual_norm.h"
+#include "head_parts.h"
 
 namespace {
 
@@ -10,6 +10,7 @@ constexpr int64_t PREFETCH_ROWS = 64;  // prefetch distance in rows of a panel: 
 
 template <class T> inline Vec<T> activate(Vec<T> x, int64_t activation) {
     if (activation == ACTIVATION_RELU) return x < T(0) ? Vec<T>{} : x;
+    if (activation == ACTIVATION_SILU) return x * sigmoid<T>(x);
     if (activation == ACTIVATION_GELU)
         for (int i = 0; i < width<T>; i++) x[i] = x[i] * T(0.5) * (1 + std::erf(x[i] * T(0.70710678118654752440)));
     return x;
@@ -53,14 +54,17 @@ template <class T> struct Panel {
             for (int j = 0; j < 4; j++) multiply_add(i + j);
         }
         for (; i < in_features; i++) multiply_add(i);
-        T* out = static_cast<T*>(p.out) + row * p.out_features + start + column;
+        int64_t at = row * p.out_features + start + column;
+        const T* factor = p.factor ? static_cast<const T*>(p.factor) + at : nullptr;
+        T* out = static_cast<T*>(p.out) + at;
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++)
             for (int j = 0; j < N; j++) {
-                int64_t left = p.out_features - start - column - j * W;
-                if (left > 0)
-                    store_tail<T>(out + r * p.out_features + j * W, activate<T>(sum[r][j], p.activation),
-                                  min<int64_t>(left, W));
+                int64_t left = min<int64_t>(p.out_features - start - column - j * W, W);
+                if (left <= 0) continue;
+                Vec<T> y = activate<T>(sum[r][j], p.activation);
+                if (factor) y *= load_tail<T>(factor + r * p.out_features + j * W, left);
+                store_tail<T>(out + r * p.out_features + j * W, y, left);
             }
     }
     template <int R> void rows(int64_t row) const {

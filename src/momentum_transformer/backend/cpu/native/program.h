@@ -3,15 +3,16 @@
 #include "problem.h"
 
 // In the order of ACTIVATIONS in decoding/program.py.
-enum Activation : int64_t { ACTIVATION_NONE, ACTIVATION_RELU, ACTIVATION_GELU };
+enum Activation : int64_t { ACTIVATION_NONE, ACTIVATION_RELU, ACTIVATION_GELU, ACTIVATION_SILU };
 
-struct Linear {  // out = activation(x · weights + bias), with x (rows, in_features) and out (rows, out_features)
+struct Linear {  // out = activation(x · weights + bias) · factor: x (rows, in_features), out (rows, out_features)
     int64_t rows, in_features, out_features;
     int64_t stride;  // from one row of x to the next
     int64_t activation;
     const void* x;
     const void* weights;  // packed in panels: (panels, in_features, 32), the last one padded with zeros
     const void* bias;     // (panels, 32)
+    const void* factor;   // like out, or null for none
     void* out;
 };
 
@@ -63,14 +64,14 @@ struct CachedAttention : Heads {  // one token of softmax attention with a KV ca
     const int64_t* steps;           // steps before this one
 };
 
-struct ResidualNorm {  // out = LayerNorm(x + γv), v ← βv + update (eq. 15), for rows of x, update, v and out
+struct ResidualNorm {  // out = norm(x + γv), v ← βv + update (eq. 15), for rows of x, update, v and out
     int64_t rows, width;
     int64_t first_layer;          // whether velocity holds nothing yet
     double beta;                  // with `previous_update` (adaptive momentum, eq. 18): the upper bound of β
     double gamma, eps;
     const void *x, *update;       // update: or null for zeros
     const void* previous_update;  // the update of the layer before, or null for a constant β
-    const void *weight, *bias;    // of the LayerNorm, or null for none
+    const void *weight, *bias;    // of a LayerNorm; without bias of an RMSNorm; without weight there is no norm
     void* velocity;               // v, or null for a plain residual
     void* out;
 };

@@ -1,4 +1,4 @@
-// Residual connection and LayerNorm of a decoded token: x + γv with v ← βv + update (eq. 15), then the norm.
+// Residual connection and norm of a decoded token: x + γv with v ← βv + update (eq. 15), then the norm.
 #pragma once
 #include <cmath>
 #include "program.h"
@@ -59,7 +59,7 @@ template <class T> void residual_norm(const ResidualNorm& p, int64_t i) {  // ro
     });
     if (!p.weight) return;
     const T *weight = static_cast<const T*>(p.weight), *bias = static_cast<const T*>(p.bias);
-    T mean = horizontal_sum<T>(total) / T(w);
+    T mean = bias ? horizontal_sum<T>(total) / T(w) : T(0);  // RMSNorm does not centre
     Vec<T> squares{};
     for_each_vector<T>(w, [&](int64_t j, int64_t count) {
         Vec<T> centred = load_tail<T>(out + j, count) - mean;
@@ -68,7 +68,8 @@ template <class T> void residual_norm(const ResidualNorm& p, int64_t i) {  // ro
     T factor = 1 / std::sqrt(horizontal_sum<T>(squares) / T(w) + T(p.eps));
     for_each_vector<T>(w, [&](int64_t j, int64_t count) {
         Vec<T> value = (load_tail<T>(out + j, count) - mean) * factor;
-        store_tail(out + j, value * load_tail(weight + j, count) + load_tail(bias + j, count), count);
+        value *= load_tail(weight + j, count);
+        store_tail(out + j, bias ? value + load_tail(bias + j, count) : value, count);
     });
 }
 

@@ -1,0 +1,123 @@
+"""The words of a command line: which flags a command has for what it is about, and one line for what is wrong."""
+
+import dataclasses
+import difflib
+import io
+import json
+import re
+from collections.abc import Sequence
+from contextlib import redirect_stderr
+from pathlib import Path
+from typing import Any, Union, cast, get_type_hints
+
+import tyro
+
+TRANSLATIONS = "translation"
+PICTURES = "pictures|digits|mnist|fashion|cifar10"
+APPLIES: dict[str, dict[str, str]] = {  # command → flag that is not for everything → a pattern of what it is for
+    "train": {"fidelity": "lra-.*", "source": f"text|{TRANSLATIONS}", "target": TRANSLATIONS},
+    "reproduce": {"fidelity": "lra.*|tables"},
+    "generate": {
+        **dict.fromkeys(("prompt", "tokens", "top_k", "top_p", "stop"), "text"),
+        **dict.fromkeys(("count", "out", "offset", "gif", "singles", "data_dir"), PICTURES),
+    },
+}
+
+
+UNKNOWN = "?"  # what a command is about, where that is not known: no flag is refused
+
+
+class UsageError(Exception):
+    """Words that make no command; the message is for the user."""
+
+
+def parse(kinds: Sequence[type], words: Sequence[str], *, description: str) -> Any:
+    """The command that the words ask for, one of frozen dataclasses which are called like them."""
+    named = {kind.__name__.lower(): kind for kind in kinds}
+    name = words[0] if words and words[0] in named else None
+    if name is None and words and not words[0].startswith("-"):
+        raise UsageError(f"unknown command {words[0]!r}; {_nearest(words[0], named)}momentum --help shows all")
+    if name is not None:
+        subject, flags = _subject(name, words[1:]), APPLIES.get(name, {})
+        hidden = {flag for flag, pattern in flags.items() if not re.fullmatch(pattern, subject or "")}
+        if subject == UNKNOWN:
+            hidden = set()
+        _check(named[name], name, words[1:], hidden, subject)
+        named[name] = _without(named[name], hidden)
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            union: Any = Union[tuple(named.values())]  # noqa: UP007 (made of a list)
+            return tyro.cli(union, prog="momentum", description=description, args=list(words))
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise UsageError(_first_sentence(said.getvalue())) from None
+
+
+def _subject(name: str, words: Sequence[str]) -> str | None:
+    """The experiment, study or run that a command is about; a run is known by its experiment."""
+    first = next((word for i, word in enumerate(words) if not _is_value(words, i)), None)
+    if name != "generate":
+        return first
+    try:
+        return str(json.loads((Path(first or "") / "config.json").read_text())["experiment"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "pictures" if first is None else UNKNOWN  # without a run, the model of the package draws
+
+
+def _is_value(words: Sequence[str], i: int) -> bool:
+    before = words[i - 1] if i else ""
+    return words[i].startswith("-") or (before.startswith("--") and "=" not in before)
+
+
+def _check(kind: type, name: str, words: Sequence[str], hidden: set[str], subject: str | None) -> None:
+    """Refuse the first option that there is not."""
+    known = {"-h": "", "--help": ""}
+    for field in dataclasses.fields(kind):
+        flag = {"settings": "set"}.get(field.name, field.name).replace("_", "-")
+        known[f"--{flag}"] = field.name
+        if field.type in (bool, "bool"):
+            known[f"--no-{flag}"] = field.name
+    for word in words:
+        option = word.partition("=")[0].replace("_", "-")
+        if not option.startswith("--") or option == "--":
+            continue
+        if option not in known:
+            close = _nearest(option, [flag for flag, field in known.items() if field not in hidden])
+            raise UsageError(f"unknown option {option!r}; {close}momentum {name} --help shows all")
+        if known[option] in hidden and "--help" not in words:
+            about = next((word for i, word in enumerate(words) if not _is_value(words, i)), "")
+            raise UsageError(f"{option} is not for {subject or 'this'}: momentum {name} {about} --help shows what is")
+
+
+def _nearest(given: str, known: Any) -> str:
+    close = difflib.get_close_matches(given, list(known), n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}? " if close else ""
+
+
+def _without(kind: type, hidden: set[str]) -> type:
+    """The same command without these flags."""
+    if not hidden:
+        return kind
+    hints, suppress = get_type_hints(kind, include_extras=True), cast(Any, tyro.conf.Suppress)
+    suppressed = [
+        (field.name, suppress[hints[field.name]], dataclasses.field(default=field.default))
+        for field in dataclasses.fields(kind)
+        if field.name in hidden
+    ]
+    made = dataclasses.make_dataclass(kind.__name__, suppressed, bases=(kind,), frozen=True)
+    made.__doc__ = kind.__doc__
+    return made
+
+
+def _first_sentence(box: str) -> str:
+    """What stands below the title of a framed message, up to the next rule, as one line."""
+    lines = [line.strip(" │|╭╮╰╯+") for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()]
+    said: list[str] = []
+    for line in filter(None, lines[1:]):
+        if line.strip("─-"):
+            said.append(line)
+        elif said:
+            break
+    return " ".join(said) or "these words make no command; momentum --help shows which do"
