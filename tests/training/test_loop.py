@@ -61,6 +61,8 @@ def test_metrics_beyond_the_checkpoint_are_forgotten_on_resuming(tmp_path: Path)
     run_training(tiny(), tmp_path, resume=False)
     run = RunDirectory(tmp_path)
     expected = losses(tmp_path)
+    unfinished = [line for line in run.metrics() if line["kind"] in ("train", "validation")]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in unfinished))
     run.append_metrics({"kind": "train", "step": 99, "loss": 0.0})
     run_training(tiny(), tmp_path, resume=True)
     assert losses(tmp_path) == expected

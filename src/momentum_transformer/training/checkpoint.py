@@ -4,7 +4,6 @@ Tensors are named `model.<parameter>` and `optimizer.<number>.<name>`; counters 
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+
+from .durable import make_folder, replace_file
 
 
 class CheckpointError(Exception):
@@ -21,22 +22,27 @@ class CheckpointError(Exception):
 def save_checkpoint(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None, progress: dict[str, Any]
 ) -> None:
-    """Write beside `path`, then take its place. If writing fails, what was at `path` is untouched."""
+    """Write beside `path`, then take its place. If writing fails, what was at `path` is untouched.
+
+    Weights that are not finite are no checkpoint: nobody could carry on from them.
+    """
     tensors = {f"model.{name}": tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    kept = f"; the checkpoint before it is safe in {path}" if path.exists() else ""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise CheckpointError(
+                f"{name} is not finite after step {progress.get('step')}, so it was not saved{kept}. "
+                "Try a smaller train.learning_rate, or train.precision=float32"
+            )
     if optimizer is not None:
         for number, state in optimizer.state_dict()["state"].items():
             for name, value in state.items():
                 tensors[f"optimizer.{number}.{name}"] = torch.as_tensor(value).cpu().contiguous()
-    temporary = path.with_name(path.name + ".writing")
+    metadata = {"progress": json.dumps(progress)}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, temporary, metadata={"progress": json.dumps(progress)})
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        make_folder(path.parent)
+        replace_file(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
     except (OSError, SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
-        kept = f"; the checkpoint before it is safe in {path}" if path.exists() else ""
         raise CheckpointError(f"could not write {path}: {error}{kept}") from error
 
 

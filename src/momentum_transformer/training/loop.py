@@ -5,11 +5,11 @@ carrying on from it is bit-identical to never having stopped.
 """
 
 import math
-import signal
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from .checkpoint import load_model, load_optimizer, save_checkpoint
 from .config import TrainConfig
 from .distributed import World
+from .interruption import interruptible
 from .optimizers import betas, clip_gradients, learning_rate, make_optimizer
 from .progress import Progress
 from .recorder import Recorder
@@ -39,80 +40,108 @@ class Counters:
     cpu_seconds: float | None = 0.0
     best_score: float = math.inf  # of the validation data; lower is better
     best_step: int = 0
+    losses: list[float] = field(default_factory=list)  # of the steps since the last line of the log
+    logged_step: int = 0
+    logged_seconds: float = 0.0
+    scaler: dict[str, Any] = field(default_factory=dict)  # of gradients in float16
 
 
-def train(
-    task: Task, config: TrainConfig, *, run: RunDirectory, world: World, seed: int, resume: bool, title: str
-) -> bool:
-    """Train until the last step or an interruption; returns whether the last step was reached."""
+def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, seed: int, title: str) -> bool:
+    """Train from the last checkpoint, or from step 0 where there is none, until the last step or an interruption.
+
+    Returns whether the last step was reached.
+    """
     model = task.model.to(world.device)
     optimizer = make_optimizer(model.parameters(), config)
-    counters = _resumed(model, optimizer, run, world) if resume else Counters()
     scaler = torch.amp.GradScaler(world.device.type, enabled=_precision(config, world) == "float16")
+    resume = world.any(world.leads and run.last.exists())
+    counters = _resumed(model, optimizer, scaler, run) if resume else Counters()
+    if world.leads:
+        run.forget_metrics_after(counters.step if resume else -1)
     wrapped = world.wrap(model)
     if config.compile:
         wrapped = torch.compile(wrapped)  # type: ignore[assignment]
 
     with (
         Progress(title, config.steps, counters.step, leads=world.leads) as progress,
-        _interruptible() as interrupted,
+        Recorder(run, leads=world.leads, resumed_at=counters.step) as recorder,
+        interruptible() as interrupted,
     ):
-        recorder = Recorder(run, leads=world.leads, resumed_at=counters.step)
-        if counters.step == 0:
-            _evaluate(task, model, config, world, counters, recorder, progress)
+
+        def evaluate_now() -> bool:
+            torch.manual_seed(_mix(seed, counters.step, world.rank))  # not what happened to come before
+            return _evaluate(task, model, config, world, counters, recorder, progress)
+
+        def save(path: Path, optimizer: torch.optim.Optimizer | None = None) -> None:
             if world.leads:
-                save_checkpoint(run.best, model, None, vars(counters))
-        recent: list[Tensor] = []
+                recorder.sync()  # a checkpoint never knows more steps than the metrics
+                counters.scaler = scaler.state_dict()
+                save_checkpoint(path, model, optimizer, vars(counters))
+
+        if not resume:
+            evaluate_now()
+            save(run.best)
+            save(run.last, optimizer)
+        recent: list[Tensor] = []  # this process's part of the losses that are not in `counters` yet
         started, cpu_started = time.perf_counter(), time.process_time()
-        logged_at = (counters.step, counters.seconds)
         while counters.step < config.steps:
             recent.append(_step(task, wrapped, optimizer, scaler, config, world, seed, counters.step))
             counters.step += 1
             now = counters.step
             last = now == config.steps
-            stop = world.any(interrupted.is_set) if world.size > 1 else interrupted.is_set
-            due_log = now % config.log_every == 0 or last or stop
+            stop = world.any(interrupted.is_set)
+            due_log = now % config.log_every == 0 or last
             due_evaluation = now % config.evaluate_every == 0 or last
             due_save = now % config.save_every == 0 or last or stop
             if not (due_log or due_evaluation or due_save):
                 continue
-            losses = world.sum(torch.stack(recent)).tolist()
+            losses, recent = world.sum(torch.stack(recent)).tolist(), []
             counters.seconds += time.perf_counter() - started
             if counters.cpu_seconds is not None:
                 counters.cpu_seconds += time.process_time() - cpu_started
             _refuse_nan(losses, now - len(losses), run)
+            counters.losses += losses
             if due_log:
-                steps, seconds = now - logged_at[0], counters.seconds - logged_at[1]
-                line = {
-                    "loss": sum(losses) / len(losses),
-                    "learning_rate": learning_rate(now - 1, config),
-                    "tokens_per_second": steps * task.tokens_per_step() / seconds if seconds else None,
-                    "seconds": counters.seconds,
-                }
+                line = _logged(counters, config, task.tokens_per_step())
                 recorder.write("train", now, line)
                 progress.log(now, line)
-                logged_at, recent = (now, counters.seconds), []
-            best = due_evaluation and _evaluate(task, model, config, world, counters, recorder, progress)
-            if best and world.leads:
-                save_checkpoint(run.best, model, None, vars(counters))
-            if due_save and world.leads:
-                save_checkpoint(run.last, model, optimizer, vars(counters))
+            if due_evaluation and evaluate_now():
+                save(run.best)
+            if due_save:
+                save(run.last, optimizer)
             if stop:
                 return False
             started, cpu_started = time.perf_counter(), time.process_time()
         end = {"seconds": counters.seconds, "cpu_seconds": counters.cpu_seconds, "best_step": counters.best_step}
         recorder.write("end", counters.step, {**end, "load": machine_load()})
-        recorder.close()
+        recorder.sync()
     return True
 
 
-def _resumed(model: nn.Module, optimizer: torch.optim.Optimizer, run: RunDirectory, world: World) -> Counters:
-    """The last checkpoint, with the metrics that came after it taken back."""
-    counters = Counters(**{"cpu_seconds": None, **load_model(run.last, model)})
+def _resumed(
+    model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, run: RunDirectory
+) -> Counters:
+    """The last checkpoint; what a version before did not count is counted from here."""
+    stored = load_model(run.last, model)
+    before = {"cpu_seconds": None, "logged_step": stored["step"], "logged_seconds": stored["seconds"]}
+    counters = Counters(**{**before, **stored})
     load_optimizer(run.last, optimizer)
-    if world.leads:
-        run.forget_metrics_after(counters.step)
+    if counters.scaler:
+        scaler.load_state_dict(counters.scaler)
     return counters
+
+
+def _logged(counters: Counters, config: TrainConfig, tokens_per_step: int) -> dict[str, Any]:
+    """The means since the last line of the log, which begin anew."""
+    steps, seconds = counters.step - counters.logged_step, counters.seconds - counters.logged_seconds
+    line = {
+        "loss": sum(counters.losses) / len(counters.losses),
+        "learning_rate": learning_rate(counters.step - 1, config),
+        "tokens_per_second": steps * tokens_per_step / seconds if seconds else None,
+        "seconds": counters.seconds,
+    }
+    counters.losses, counters.logged_step, counters.logged_seconds = [], counters.step, counters.seconds
+    return line
 
 
 def _step(
@@ -225,29 +254,3 @@ def _mix(seed: int, step: int, rank: int) -> int:
     for number in (step, rank):
         mixed = (mixed * 6364136223846793005 + number + 1442695040888963407) % 2**63
     return mixed
-
-
-class _Interruption:
-    is_set = False
-
-
-@contextmanager
-def _interruptible() -> Iterator[_Interruption]:
-    """Ctrl-C lets the current step finish, so that there is something whole to save; a second one stops at once."""
-    flag = _Interruption()
-
-    def handler(number: int, frame: Any) -> None:
-        if flag.is_set:
-            raise KeyboardInterrupt
-        flag.is_set = True
-
-    try:
-        before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: leave signals alone
-        yield flag
-        return
-    try:
-        yield flag
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)

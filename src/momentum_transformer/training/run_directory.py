@@ -5,6 +5,8 @@ provenance.json   which code, versions, machine and command line answered
 metrics.jsonl     one line per log or evaluation
 checkpoint/       last.safetensors, best.safetensors
 samples/          what the best model draws, where it draws
+owner.lock        held by the process that writes here
+failure.txt       why the last attempt failed, if it did
 """
 
 import json
@@ -12,15 +14,18 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from .allocator import allocator
+from .durable import WRITING, HeldError, hold, make_folder, replace_file, sync
 
 FORMAT = 1
+PATIENCE = 10.0  # seconds for an owner that is about to end
 
 
 class RunError(Exception):
@@ -39,25 +44,64 @@ class RunDirectory:
     def best(self) -> Path:
         return self.path / "checkpoint" / "best.safetensors"
 
-    def create(self, config: dict[str, Any], data: dict[str, Any] | None = None) -> None:
-        """A new run, and where its data came from. One that is there already is never overwritten."""
-        if (self.path / "config.json").exists():
+    def exists(self) -> bool:
+        """Whether a run has begun here."""
+        return (self.path / "config.json").exists()
+
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """Nobody else writes here until this process ends, however that is; what dead ones left behind is removed."""
+        note = f"process {os.getpid()} on {platform.node()}"
+        with ExitStack() as stack:
+            try:
+                make_folder(self.path)
+                stack.enter_context(hold(self.path / "owner.lock", note, patience=PATIENCE))
+                for unfinished in self.path.rglob(f"*{WRITING}"):
+                    unfinished.unlink()
+                self._repair_metrics()
+            except HeldError as held:
+                raise RunError(f"{self.path} is in use by {held}; wait for it to end, or stop it") from None
+            except OSError as error:
+                raise RunError(f"{self.path} cannot be used ({error}); name another place with --out") from None
+            yield
+
+    def create(
+        self, config: dict[str, Any], data: dict[str, Any] | None = None, keep: Callable[[], None] = lambda: None
+    ) -> None:
+        """A new run, where its data came from, and what `keep` adds. One that is there already is never overwritten.
+
+        config.json comes last: it is what makes a directory a run.
+        """
+        self.refuse_to_overwrite()
+        try:
+            make_folder(self.path)
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be made ({error.strerror}); name another place with --out") from None
+        self.write("provenance.json", provenance() | ({"data": data} if data else {}))
+        keep()
+        self.write("config.json", {"format": FORMAT, **config})
+
+    def refuse_to_overwrite(self) -> None:
+        if self.exists():
             raise RunError(
                 f"{self.path} holds a run already; add --resume to carry it on, name another place with --out, "
                 f"or remove it: rm -r {self.path}"
             )
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"{self.path} cannot be made ({error.strerror}); name another place with --out") from None
-        self.write("config.json", {"format": FORMAT, **config})
-        self.write("provenance.json", provenance() | ({"data": data} if data else {}))
+        if self.last.exists() or (self.path / "metrics.jsonl").exists():
+            raise RunError(
+                f"{self.path} holds what is left of a run, without its config.json; name another place with --out, "
+                f"or remove it: rm -r {self.path}"
+            )
 
     def write(self, name: str, content: dict[str, Any]) -> None:
         """A JSON file, replaced in one step."""
-        temporary = self.path / f"{name}.writing"
-        temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-        temporary.replace(self.path / name)
+        self._replace(name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+    def _replace(self, name: str, text: str) -> None:
+        try:
+            replace_file(self.path / name, lambda temporary: temporary.write_text(text))
+        except OSError as error:
+            raise RunError(f"{self.path / name} cannot be written: {error}") from None
 
     def read(self, name: str) -> dict[str, Any]:
         path = self.path / name
@@ -74,11 +118,33 @@ class RunDirectory:
         return content
 
     def append_metrics(self, line: dict[str, Any]) -> None:
+        """One more line; it is on the disk after the next `sync_metrics`."""
         try:
             with (self.path / "metrics.jsonl").open("a") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
             raise RunError(f"{self.path}/metrics.jsonl cannot be written: {error}") from None
+
+    def sync_metrics(self) -> None:
+        try:
+            sync(self.path / "metrics.jsonl")
+            sync(self.path)
+        except OSError as error:
+            raise RunError(f"{self.path}/metrics.jsonl cannot be written: {error}") from None
+
+    def _repair_metrics(self) -> None:
+        """Cut off a last line that a crash has torn, so that nothing is glued to it."""
+        path = self.path / "metrics.jsonl"
+        whole, newline, torn = (path.read_bytes() if path.exists() else b"").rpartition(b"\n")
+        if not torn:
+            return
+        try:
+            json.loads(torn)
+        except ValueError:
+            os.truncate(path, len(whole) + len(newline))
+        else:  # all but the end of the line
+            with path.open("a") as file:
+                file.write("\n")
 
     def metrics(self) -> list[dict[str, Any]]:
         """All lines; a last line cut off by a crash is left out."""
@@ -99,17 +165,35 @@ class RunDirectory:
         """Drop what was logged beyond a checkpoint, and what only a finished run has, before carrying on from it."""
         during = (line for line in self.metrics() if line["kind"] in ("train", "validation"))
         kept = [json.dumps(line) + "\n" for line in during if line["step"] <= step]
-        temporary = self.path / "metrics.jsonl.writing"
-        temporary.write_text("".join(kept))
-        temporary.replace(self.path / "metrics.jsonl")
+        self._replace("metrics.jsonl", "".join(kept))
+
+    @contextmanager
+    def failure_noted(self) -> Iterator[None]:
+        """An error on the way is written down for whoever looks later; the one of the attempt before is forgotten."""
+        path = self.path / "failure.txt"
+        try:
+            path.unlink(missing_ok=True)
+            yield
+        except Exception as error:
+            line = f"{error}\n"
+            with suppress(OSError):
+                replace_file(path, lambda temporary: temporary.write_text(line))
+            raise
+
+    def failure(self) -> str | None:
+        """The last line of the last attempt, where it failed."""
+        try:
+            return (self.path / "failure.txt").read_text().strip().splitlines()[-1]
+        except (OSError, IndexError):
+            return None
 
     def finished(self) -> bool:
         """Whether the last step was reached."""
         return any(line["kind"] == "end" for line in self.metrics())
 
-    def concluded(self) -> bool:
-        """Whether it was scored after that, too."""
-        return any(line["kind"] == "concluded" for line in self.metrics())
+    def concluded(self, steps: int | None = None) -> bool:
+        """Whether it was scored after that, too; after so many steps, if that matters."""
+        return any(line["kind"] == "concluded" and steps in (None, line["step"]) for line in self.metrics())
 
 
 def find_runs(root: Path) -> Iterator[RunDirectory]:
