@@ -38,10 +38,15 @@ def save_checkpoint(
         for number, state in optimizer.state_dict()["state"].items():
             for name, value in state.items():
                 tensors[f"optimizer.{number}.{name}"] = torch.as_tensor(value).cpu().contiguous()
-    metadata = {"progress": json.dumps(progress)}
+
+
+    def write(temporary: Path) -> None:
+        save_file(tensors, temporary, metadata={"progress": json.dumps(progress)})
+        temporary.chmod(path.parent.stat().st_mode & 0o666)  # for everyone who may read the folder
+
     try:
         make_folder(path.parent)
-        replace_file(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
+        replace_file(path, write)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"could not write {path}: {error}{kept}") from error
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 WRITING = ".writing"  # how the name of an unfinished file ends
+UNFINISHED = (f"*{WRITING}", ".tmp*")  # ours, and those of safetensors
 
 
 class HeldError(Exception):
@@ -33,7 +34,8 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
 def make_folder(path: Path) -> None:
     """The folder and those above it, known to the disk."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    path.mkdir(parents=True, exist_ok=True)
+    if missing:
+        path.mkdir(parents=True, exist_ok=True)
     for folder in reversed(missing):
         sync(folder.parent)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from .allocator import allocator
-from .durable import WRITING, HeldError, hold, make_folder, replace_file, sync
+from .durable import UNFINISHED, HeldError, hold, make_folder, replace_file, sync
 
 FORMAT = 1
 PATIENCE = 10.0  # seconds for an owner that is about to end
@@ -56,7 +56,7 @@ class RunDirectory:
             try:
                 make_folder(self.path)
                 stack.enter_context(hold(self.path / "owner.lock", note, patience=PATIENCE))
-                for unfinished in self.path.rglob(f"*{WRITING}"):
+                for unfinished in (path for pattern in UNFINISHED for path in self.path.rglob(pattern)):
                     unfinished.unlink()
                 self._repair_metrics()
             except HeldError as held:

@@ -1,0 +1,70 @@
+"""python -m tests.faults [--quick] [--out results/faults.json] [--only WORD]: faults in turn, and what they cost."""
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from benchmarks.record import machine, save
+
+from . import training
+from .row import Row
+from .server import run_with_shim
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few of each kind, in seconds")
+    parser.add_argument("--only", default="", help="the rows whose name holds this word")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        run_with_shim(Path(tempfile.gettempdir()))
+        torch.set_num_threads(1)
+        rows = run_rows(scratch, quick=given.quick, only=given.only, seed=given.seed)
+    command = f"python -m tests.faults{' --quick' * given.quick} --seed {given.seed} --out results/faults.json"
+    save({"command": command, "rows": rows, "machine": machine()}, given.out)
+    return int(any(row["stuck"] or row["lost"] or row["different"] for row in rows))
+
+
+def run_rows(scratch: Path, *, quick: bool, only: str, seed: int) -> list[dict[str, object]]:
+    dice = random.Random(seed)
+    cases = [training.Case(i, scratch) for i in range(len(training.CASES))]
+    few = [cases[0]] if quick else [cases[0], cases[3]]
+
+    def times(count: int, small: int) -> int:
+        return small if quick else count
+
+    rows: dict[str, Callable[[], Row]] = {
+        "kills": lambda: training.kills(cases, times(2000, 20), dice),
+        "before": lambda: training.crashes(few, times(1, 7), mode="before"),
+        "after": lambda: training.crashes(few, times(1, 7), mode="after"),
+        "power": lambda: training.crashes(few, times(1, 7), mode="before", power=True),
+        "full": lambda: training.full_disk(few, times(1024, 40_000)),
+        "read-only": lambda: training.read_only(few),
+        "signals": lambda: training.signals(cases, times(400, 8), dice),
+        "terminal": lambda: training.terminals(cases[0], times(50, 1), dice),
+        "owners": lambda: training.two_owners(cases, times(100, 2), dice),
+        "ranks": lambda: training.ranks(times(100, 1), scratch, dice),
+    }
+    done = []
+    for name, make in rows.items():
+        if only in name:
+            begun = time.monotonic()
+            record = make().record()
+            done.append(record)
+            sys.stdout.write(f"{json.dumps(record)} {time.monotonic() - begun:.0f} s\n")
+            sys.stdout.flush()
+    return done
+
+
+if __name__ == "__main__":
+    sys.exit(main())
