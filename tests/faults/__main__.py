@@ -10,10 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-
 from benchmarks.record import machine, save
 
-from . import training
+from . import studies, training
 from .row import Row
 from .server import run_with_shim
 
@@ -40,6 +39,9 @@ def run_rows(scratch: Path, *, quick: bool, only: str, seed: int) -> list[dict[s
     cases = [training.Case(i, scratch) for i in range(len(training.CASES))]
     few = [cases[0]] if quick else [cases[0], cases[3]]
 
+    def report() -> studies.Command:
+        return studies.report_command(scratch, scratch / "study")
+
     def times(count: int, small: int) -> int:
         return small if quick else count
 
@@ -55,6 +57,24 @@ def run_rows(scratch: Path, *, quick: bool, only: str, seed: int) -> list[dict[s
         "owners": lambda: training.two_owners(cases, times(100, 2), dice),
         "ranks": lambda: training.ranks(times(100, 1), scratch, dice),
     }
+    if not quick:
+        rows |= {
+            "processes": lambda: studies.processes(cases[0], 25, dice),
+            "torchrun": lambda: studies.torchrun(8, scratch, dice),
+        }
+    rows |= {
+        "reproduce": lambda: studies.commands_killed(studies.reproduce_command(scratch), times(60, 2), dice),
+        "queue": lambda: studies.commands_killed(studies.queue_command(scratch), times(100, 2), dice),
+        "report": lambda: studies.commands_killed(report(), times(60, 1), dice),
+        "report operations": lambda: studies.commands_crashed(report(), scratch / "report", times(1, 20)),
+        "cache": lambda: studies.commands_killed(studies.cache_command(scratch), times(100, 2), dice),
+        "cache operations": lambda: studies.commands_crashed(
+            studies.cache_command(scratch), scratch / "cache", times(1, 20)
+        ),
+        "distillation": lambda: studies.commands_killed(studies.distillation_command(scratch), times(100, 2), dice),
+    }
+    if not quick:
+        rows["jobs"] = lambda: studies.jobs_killed(studies.reproduce_command(scratch), 10, dice)
     done = []
     for name, make in rows.items():
         if only in name:

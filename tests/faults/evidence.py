@@ -1,4 +1,4 @@
-"""What a run directory holds, without times: equal for a run that never stopped and one that was killed and carried on."""
+"""What a run directory holds, without times: the same for a run that never stopped and one that was carried on."""
 
 import hashlib
 import json

@@ -48,7 +48,7 @@ def run_with_shim(scratch: Path) -> None:
 
 def warm_up(words: Sequence[str]) -> None:
     """Run a command here, so that what is imported and loaded on the way is there for every fork."""
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), suppress(SystemExit):  # noqa: PTH123
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), suppress(SystemExit):
         main(list(words))
 
 

@@ -209,7 +209,7 @@ def terminals(case: Case, count: int, dice: random.Random) -> Row:
 
 
 def two_owners(cases: list[Case], count: int, dice: random.Random) -> Row:
-    """Two processes, one directory, some time apart: one trains, the other gets one clear line or finds it finished."""
+    """Two processes, one directory, some time apart: one trains, the other gets one line or finds it finished."""
     row = Row("train, two owners of a directory")
     for _ in range(count):
         case = dice.choice(cases)

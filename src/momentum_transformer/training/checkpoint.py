@@ -39,7 +39,6 @@ def save_checkpoint(
             for name, value in state.items():
                 tensors[f"optimizer.{number}.{name}"] = torch.as_tensor(value).cpu().contiguous()
 
-
     def write(temporary: Path) -> None:
         save_file(tensors, temporary, metadata={"progress": json.dumps(progress)})
         temporary.chmod(path.parent.stat().st_mode & 0o666)  # for everyone who may read the folder
