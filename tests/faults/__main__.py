@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from benchmarks.record import machine, save
@@ -16,11 +17,13 @@ from . import studies, training
 from .row import Row
 from .server import run_with_shim
 
+COMMAND = "python -m tests.faults --out results/faults.json"
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few of each kind, in seconds")
-    parser.add_argument("--only", default="", help="the rows whose name holds this word")
+    parser.add_argument("--only", default="", help="these rows alone, by the names in this file, separated by commas")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -29,12 +32,18 @@ def main() -> int:
         run_with_shim(Path(tempfile.gettempdir()))
         torch.set_num_threads(1)
         rows = run_rows(scratch, quick=given.quick, only=given.only, seed=given.seed)
-    command = f"python -m tests.faults{' --quick' * given.quick} --seed {given.seed} --out results/faults.json"
-    save({"command": command, "rows": rows, "machine": machine()}, given.out)
+    if given.out is not None:
+        save({"command": COMMAND, "rows": merged(rows, given.out), "machine": machine()}, given.out)
     return int(any(row["stuck"] or row["lost"] or row["different"] for row in rows))
 
 
-def run_rows(scratch: Path, *, quick: bool, only: str, seed: int) -> list[dict[str, object]]:
+def merged(rows: list[dict[str, Any]], out: Path) -> list[dict[str, Any]]:
+    """These rows in place of those of the same name, and the others that are in the file already."""
+    before = json.loads(out.read_text())["rows"] if out.exists() else []
+    return list(({row["what"]: row for row in before} | {row["what"]: row for row in rows}).values())
+
+
+def run_rows(scratch: Path, *, quick: bool, only: str, seed: int) -> list[dict[str, Any]]:
     dice = random.Random(seed)
     cases = [training.Case(i, scratch) for i in range(len(training.CASES))]
     few = [cases[0]] if quick else [cases[0], cases[3]]
@@ -46,10 +55,10 @@ def run_rows(scratch: Path, *, quick: bool, only: str, seed: int) -> list[dict[s
         return small if quick else count
 
     rows: dict[str, Callable[[], Row]] = {
-        "kills": lambda: training.kills(cases, times(2000, 20), dice),
-        "before": lambda: training.crashes(few, times(1, 7), mode="before"),
-        "after": lambda: training.crashes(few, times(1, 7), mode="after"),
-        "power": lambda: training.crashes(few, times(1, 7), mode="before", power=True),
+        "kills": lambda: training.kills(cases, times(2000, 12), dice),
+        "before": lambda: training.crashes(few, times(1, 11), mode="before"),
+        "after": lambda: training.crashes(few, times(1, 13), mode="after"),
+        "power": lambda: training.crashes(few, times(1, 13), mode="before", power=True),
         "full": lambda: training.full_disk(few, times(1024, 40_000)),
         "read-only": lambda: training.read_only(few),
         "signals": lambda: training.signals(cases, times(400, 8), dice),
@@ -77,7 +86,7 @@ def run_rows(scratch: Path, *, quick: bool, only: str, seed: int) -> list[dict[s
         rows["jobs"] = lambda: studies.jobs_killed(studies.reproduce_command(scratch), 10, dice)
     done = []
     for name, make in rows.items():
-        if only in name:
+        if not only or name in only.split(","):
             begun = time.monotonic()
             record = make().record()
             done.append(record)

@@ -10,7 +10,7 @@ from momentum_transformer.training.checkpoint import CheckpointError, read_check
 from momentum_transformer.training.durable import UNFINISHED
 from momentum_transformer.training.run_directory import RunDirectory, RunError
 
-TIMES = ("seconds", "cpu_seconds", "tokens_per_second", "load", "logged_seconds", "source", "target")
+TIMES = ("seconds", "cpu_seconds", "tokens_per_second", "load", "logged_seconds")
 
 
 def without_times(line: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def evidence(path: Path) -> dict[str, Any]:
     return {
         "last": tensors(run.last),
         "best": tensors(run.best),
-        "metrics": [without_times(line) for line in run.metrics()],
+        "metrics": [without_times(line) for line in run.metrics() if line["kind"] != "throughput"],
         "files": kept,
         "provenance": (path / "provenance.json").is_file(),
         "left over": leftovers(path),

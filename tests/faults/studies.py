@@ -195,6 +195,8 @@ def queue_command(scratch: Path) -> Command:
 
 def report_command(scratch: Path, runs: Path) -> Command:
     out = scratch / "report"
+    if not runs.exists():
+        reproduce_command(scratch)
     return Command("report", ["report", str(runs), "--out", str(out)], (out,), lambda: files(out), scratch)
 
 
@@ -221,6 +223,8 @@ def cache_command(scratch: Path) -> Command:
 def distillation_command(scratch: Path) -> Command:
     """A student of the run that `cache_command` leaves: the teacher's translations are made, and kept in the cache."""
     teacher = scratch / "translation-autoregressive"
+    if not teacher.exists():
+        cache_command(scratch)
     words, run = translation_words(scratch, "linear", f"data.teacher={teacher}")
     cache = scratch / "student-cache"
     return Command(
