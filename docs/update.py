@@ -24,7 +24,14 @@ from momentum_transformer.report.tables import Table
 ROOT = Path(__file__).parent.parent
 ATTENTION_SHARE = 0.15  # of a training step, at the most
 SLOWER = 1.05  # than the version before, at the most
-PAGES = ("README.md", "docs/claims.md", "docs/experiments.md", "docs/gap.md", "docs/performance.md")
+PAGES = (
+    "README.md",
+    "docs/claims.md",
+    "docs/experiments.md",
+    "docs/gap.md",
+    "docs/performance.md",
+    "docs/robustness.md",
+)
 STUDIED = ("gap-small", "gap-apart-small", "gap-state-small", "regression-small")  # parts of a study that is under way
 
 
@@ -48,6 +55,7 @@ def tables(out: Path) -> dict[str, str]:
         "generation": generation_table("generation"),
         "decoding": generation_table("decoding"),
         "translation": translation_table(),
+        "faults": faults_table(),
         **transformers_tables(),
     }
     kernels = {"bench": bench_tables(out), "limits": limits_tables(), "profile": profile_table()}
@@ -358,6 +366,25 @@ def translation_table() -> str:
         f"{machine['cores']} cores ({machine['cpu']}, torch {machine['torch']}). Command: `{result['command']}`.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def faults_table() -> str:
+    """Kills, crashes and full disks, by tests/faults."""
+    path = ROOT / "results" / "faults.json"
+    if not path.exists():
+        return "Not run yet: `python -m tests.faults --out results/faults.json`.\n"
+    result = json.loads(path.read_text())
+    costs = ("stuck", "lost", "different")
+    cells = [(row["what"], f"{row['faults']:,}", *(str(row[cost]) for cost in costs)) for row in result["rows"]]
+    total = [sum(row[name] for row in result["rows"]) for name in ("faults", *costs)]
+    cells.append(("**all**", *(f"**{count:,}**" for count in total)))
+    machine = result["machine"]
+    commit = f"{(machine['commit'] or 'unknown')[:12]}{' with changes' if machine['dirty'] else ''}"
+    where = (
+        f"{machine['cores']} cores ({machine['cpu']}, torch {machine['torch']}), {machine['started']}, commit {commit}"
+    )
+    table = Table("", ("what happened", "faults", *costs), tuple(cells)).markdown()
+    return f"{table}\n{where}. Command: `{result['command']}`.\n"
 
 
 def fill(text: str, found: dict[str, str]) -> str:

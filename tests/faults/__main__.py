@@ -27,11 +27,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
+    run_with_shim()
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        scratch = Path(folder)
-        run_with_shim(Path(tempfile.gettempdir()))
-        torch.set_num_threads(1)
-        rows = run_rows(scratch, quick=given.quick, only=given.only, seed=given.seed)
+        rows = run_rows(Path(folder), quick=given.quick, only=given.only, seed=given.seed)
     if given.out is not None:
         save({"command": COMMAND, "rows": merged(rows, given.out), "machine": machine()}, given.out)
     return int(any(row["stuck"] or row["lost"] or row["different"] for row in rows))

@@ -3,10 +3,12 @@
 import ctypes
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -35,14 +37,16 @@ class Fault:
     log: Path | None = None
 
 
-def run_with_shim(scratch: Path) -> None:
+def run_with_shim() -> None:
     """Start this program again with shim.c in front of the C library."""
-    if os.environ.get(LOADED):
+    if folder := os.environ.pop(LOADED, None):
+        del os.environ["LD_PRELOAD"]  # not for processes that are started from here
+        shutil.rmtree(folder)
         return
-    library = scratch / "shim.so"
+    library = Path(tempfile.mkdtemp()) / "shim.so"
     source = Path(__file__).with_name("shim.c")
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
-    os.environ |= {"LD_PRELOAD": str(library), LOADED: "1"}
+    os.environ |= {"LD_PRELOAD": str(library), LOADED: str(library.parent)}
     os.execv(sys.executable, [sys.executable, "-m", "tests.faults", *sys.argv[1:]])
 
 
