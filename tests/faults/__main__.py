@@ -58,7 +58,7 @@ def run_rows(scratch: Path, *, quick: bool, only: str, seed: int) -> list[dict[s
         "before": lambda: training.crashes(few, times(1, 11), mode="before"),
         "after": lambda: training.crashes(few, times(1, 13), mode="after"),
         "power": lambda: training.crashes(few, times(1, 13), mode="before", power=True),
-        "full": lambda: training.full_disk(few, times(1024, 40_000)),
+        "full": lambda: training.full_disk(few, times(1999, 40_000)),
         "read-only": lambda: training.read_only(few),
         "signals": lambda: training.signals(cases, times(400, 8), dice),
         "terminal": lambda: training.terminals(cases[0], times(50, 1), dice),

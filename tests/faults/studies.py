@@ -60,14 +60,12 @@ def torchrun(count: int, scratch: Path, dice: random.Random) -> Row:
     words = ["train", "copy", "--scale", "tiny", "--set", "train.steps=30", "--set", "train.save_every=3", "--resume"]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command += ["--max-restarts", "1000", "-m", "momentum_transformer", *words]
-    results: list[tuple[float, dict[str, Any]]] = []
-    for name, faults in (("whole", 0), ("killed", count)):
-        run = scratch / f"torchrun-{name}"
-        begun = time.monotonic()
+
+    def attempt(run: Path, seconds: float) -> dict[str, Any] | None:
+        """Run to the end; kill a rank now and then, if `seconds` is not 0."""
         with (scratch / "torchrun.txt").open("w") as log:
             agent = subprocess.Popen([*command, "--out", str(run)], stdout=log, stderr=log, env=outside())
-            seconds = 0.0 if not results else results[0][0]
-            while row.faults < faults and agent.poll() is None:
+            while seconds and row.faults < count and agent.poll() is None:
                 time.sleep(dice.uniform(0, seconds))
                 workers = children(agent.pid)
                 if workers and not RunDirectory(run).concluded():
@@ -79,10 +77,18 @@ def torchrun(count: int, scratch: Path, dice: random.Random) -> Row:
                 agent.kill()
                 code = None
         if code != 0:
-            row.stuck(f"{name}: code {code}: {last_line(scratch / 'torchrun.txt')}")
-            return row
-        results.append((time.monotonic() - begun, evidence(run)))
-    row.different("torchrun" if results[0][1] != results[1][1] else "")
+            row.stuck(f"code {code}: {last_line(scratch / 'torchrun.txt')}")
+            return None
+        return evidence(run)
+
+    begun = time.monotonic()
+    reference = attempt(scratch / "torchrun-whole", 0)
+    seconds = time.monotonic() - begun
+    while row.faults < count:
+        run = scratch / "torchrun-killed"
+        shutil.rmtree(run, ignore_errors=True)
+        found = attempt(run, seconds)
+        row.different("torchrun" if found is not None and found != reference else "")
     return row
 
 

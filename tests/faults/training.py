@@ -141,7 +141,7 @@ def _beginning(case: Case, *, half: bool) -> Path:
 
 def full_disk(cases: list[Case], every: int) -> Row:
     """No room left after so many bytes; one clear line; then there is room again."""
-    row = Row("train, disk full after every size")
+    row = Row(f"train, disk full, at every {every:,}th byte")
     for case in cases:
         _, total = operations(case, case.fresh())
         for size in range(0, total, every):
