@@ -74,12 +74,12 @@ def said_one_line(log: Path) -> bool:
 
 
 def kills(cases: list[Case], count: int, dice: random.Random) -> Row:
-    """SIGKILL at random instants, from the first on; one to four times a run, with TensorBoard beside it."""
+    """SIGKILL at random instants, from the first on; one to six times a run, with TensorBoard beside it."""
     row = Row("train, killed at random instants")
     while row.faults < count:
         case = dice.choice(cases)
         run, step = case.fresh(), -1
-        for _ in range(dice.randint(1, 4)):
+        for _ in range(dice.randint(1, 6)):
             code = strike(case.start(run, board=True), dice.uniform(0, 1.1 * case.seconds))
             if code != -signal.SIGKILL:
                 if code != 0:
