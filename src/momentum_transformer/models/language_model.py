@@ -5,7 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..layers.positions import sinusoids
+from ..context import refuse_split
+from ..layers.positions import positions_of, sinusoids
 from .encoder import Encoder, EncoderState
 
 
@@ -35,13 +36,14 @@ class LanguageModel(nn.Module):
 
         With a mask `at` (b, n): (m, vocabulary), of its m positions only, which saves the others.
         """
-        y = self.encoder(self._embed(tokens, torch.arange(tokens.shape[1], device=tokens.device)))
+        y = self.encoder(self._embed(tokens, positions_of(tokens.shape[1], tokens.device)))
         return self.logits(y if at is None else y[at])
 
     def prefill(self, tokens: Tensor) -> tuple[Tensor, LanguageModelState]:
         """The same, and the state from which `step` goes on."""
         b, n = tokens.shape
-        y, state = self.encoder(self._embed(tokens, torch.arange(n, device=tokens.device)), return_state=True)
+        refuse_split("prefill")
+        y, state = self.encoder(self._embed(tokens, positions_of(n, tokens.device)), return_state=True)
         return self.logits(y), LanguageModelState(state, torch.full((b,), n, device=tokens.device))
 
     def step(self, token: Tensor, state: LanguageModelState) -> tuple[Tensor, LanguageModelState]:
