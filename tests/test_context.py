@@ -189,5 +189,5 @@ def test_what_needs_the_whole_sequence_says_so_in_one_line(monkeypatch: pytest.M
 
 
 def test_a_split_needs_processes() -> None:
-    with pytest.raises(ValueError, match=r"needs torch.distributed: start with torchrun"), context_parallel():
+    with pytest.raises(ValueError, match=r"needs processes: start with torchrun"), context_parallel():
         pass

@@ -29,6 +29,7 @@ from .generation.grids import PictureError
 from .generation.translation_scores import ScoreError
 from .training.allocator import keep_freed_memory
 from .training.checkpoint import CheckpointError
+from .training.distributed import WorldError
 from .training.interruption import follow_parent
 from .training.loop import TrainingError
 from .training.run_directory import RunError
@@ -44,6 +45,7 @@ USER_ERRORS = (
     ScoreError,
     ServeError,
     TrainingError,
+    WorldError,
 )
 CONSOLE = Console(highlight=False)
 

@@ -21,6 +21,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class ContextError(ValueError):
+    """What needs a whole sequence, or processes; the message is for the user."""
+
+
 @dataclass(frozen=True)
 class Context:
     """The processes that share a sequence, and which of them this one is."""
@@ -79,7 +83,7 @@ def context_parallel(group: dist.ProcessGroup | None = None) -> Iterator[Context
     of this part's use of them: their sum over the processes is that of the whole, as data parallelism makes it.
     """
     if not dist.is_initialized():
-        raise ValueError("context_parallel needs torch.distributed: start with torchrun and init_process_group first")
+        raise ContextError("context_parallel needs processes: start with torchrun, and call init_process_group")
     group = dist.group.WORLD if group is None else group
     assert group is not None
     context = Context(group, dist.get_rank(group), dist.get_world_size(group))
@@ -112,7 +116,7 @@ def in_this_context(function: Callable[P, R]) -> Callable[P, R]:
 def refuse_split(what: str) -> None:
     """One line for what needs a whole sequence."""
     if current_context() is not None:
-        raise ValueError(f"{what} needs the whole sequence in one process; use train.context=1, or another model")
+        raise ContextError(f"{what} needs the whole sequence in one process; use another model, or do not split it")
 
 
 class _Shift(torch.autograd.Function):

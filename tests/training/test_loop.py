@@ -145,7 +145,7 @@ def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(checkpoint, "save_file", full)
     with pytest.raises(CheckpointError, match=r"No space left on device; the checkpoint before it is safe"):
-        checkpoint.save_checkpoint(path, torch.nn.Linear(2, 2), None, {})
+        checkpoint.save_checkpoint(path, torch.nn.Linear(2, 2).state_dict(), None, {})
     assert path.read_bytes() == before
     assert not list(path.parent.glob("*.writing"))
 
@@ -164,7 +164,7 @@ def test_damaged_checkpoints_are_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="there is no checkpoint"):
         run_evaluation(tmp_path, "best")
     model = torch.nn.Linear(2, 2)
-    checkpoint.save_checkpoint(path, model, None, {})
+    checkpoint.save_checkpoint(path, model.state_dict(), None, {})
     with pytest.raises(CheckpointError, match=r"does not fit this model: \d+ tensors are missing"):
         run_evaluation(tmp_path, "best")
 

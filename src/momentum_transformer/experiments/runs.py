@@ -12,7 +12,7 @@ from rich.console import Console
 from ..data.folder import DataError, data_root
 from ..generation.translation_scores import ScoreError
 from ..training.checkpoint import CheckpointError, load_model, read_checkpoint
-from ..training.distributed import World, join_world
+from ..training.distributed import World, WorldError, join_world
 from ..training.loop import TrainingError, evaluate, train
 from ..training.run_directory import RunDirectory, RunError, provenance
 from ..training.task import HasTest, KnowsItsRun, Task
@@ -20,7 +20,15 @@ from . import EXPERIMENTS
 from .configuration import ConfigurationError, from_json, nearest, override, to_json
 from .experiment import Experiment
 
-FAILURES = (CheckpointError, ConfigurationError, DataError, RunError, ScoreError, TrainingError)  # of one run
+FAILURES = (  # of one run
+    CheckpointError,
+    ConfigurationError,
+    DataError,
+    RunError,
+    ScoreError,
+    TrainingError,
+    WorldError,
+)
 INTERRUPTED = 130  # the exit code of a run that was stopped and saved
 SHOWN = 8  # metrics of the test split on the terminal; all are in metrics.jsonl
 
@@ -63,7 +71,7 @@ def run_training(request: Request, out: Path, *, resume: bool, data_dir: Path | 
     """
     run = RunDirectory(out)
     config = request.config
-    with join_world() as world, ExitStack() as owned:
+    with join_world(config.train.context) as world, ExitStack() as owned:
         begun = _led(world, lambda: _has_begun(run, request, resume=resume))
         if _led(world, lambda: begun and run.concluded(config.train.steps)):
             return True
@@ -85,6 +93,10 @@ def run_training(request: Request, out: Path, *, resume: bool, data_dir: Path | 
         title = f"{request.experiment} {request.model}"
         finished = train(task, config.train, run=run, world=world, seed=request.seed, title=title)
         if finished:
+            if config.train.parallel == "fsdp":  # a model whose weights are in one place
+                task = make_task(request, config, run, data_root(data_dir, _remembered(run)))
+                task.model.to(world.device)
+                task.prepare()
             _conclude(task, request, run, world)
             if world.leads:
                 run.append_metrics({"kind": "concluded", "step": config.train.steps})
@@ -204,7 +216,7 @@ def _conclude(task: Task, request: Request, run: RunDirectory, world: World) -> 
 
 def _score_test(task: Task, config: Any, run: RunDirectory, world: World, which: str) -> dict[str, float]:
     assert isinstance(task, HasTest)
-    metrics = evaluate(task, task.model, config.train, world, task.test(world.rank, world.size))
+    metrics = evaluate(task, task.model, config.train, world, task.test(world.shard, world.shards))
     if world.leads:
         _, progress = read_checkpoint(run.best if which == "best" else run.last)
         run.append_metrics({"kind": "test", "step": progress["step"], "checkpoint": which, **metrics})

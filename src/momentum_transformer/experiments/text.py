@@ -20,7 +20,7 @@ from ..data.byte_text import BYTES, ByteText, load_bytes, load_shakespeare, rand
 from ..data.folder import DataError, data_root
 from ..models.language_model import LanguageModel
 from ..training.config import TrainConfig
-from ..training.task import Score
+from ..training.task import Score, part_of
 from .experiment import Experiment, check_scale
 from .made import LACKS, MADE_MODELS, TINY_SIZES, TINY_TRAIN, sized
 from .models import ModelConfig
@@ -143,6 +143,11 @@ class TextTask:
             {"bits_per_byte": nats / math.log(2), "nats_per_character": nats},
             {"nats_per_character": characters},
         )
+
+    def part(self, batch: Tensor, index: int, count: int) -> Tensor:
+        """With the byte after the part, which its last one must say."""
+        inputs = part_of(batch.shape[1] - 1, index, count)
+        return batch[:, inputs.start : inputs.stop + 1]
 
     def tokens_per_step(self) -> int:
         return self.config.train.batch_size * self.config.data.context

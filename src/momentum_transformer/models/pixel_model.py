@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..context import current_context, refuse_split
-from ..layers.positions import positions_of, sinusoids
+from ..context import refuse_split
+from ..layers.positions import sinusoids
 from .encoder import Encoder, EncoderState
 
 START = 256  # the symbol before the first byte
@@ -50,7 +50,6 @@ class PixelModel(nn.Module):
     def prefill(self, pixels: Tensor) -> tuple[Tensor, PixelModelState]:
         """The first n bytes (b, n) → parameters (b, n + 1, 3 · mixtures), the last of them for the byte that comes
         next, and the state from which `step` goes on."""
-        refuse_split("prefill")
         self._check(pixels, most=self.length - 1)
         tokens = self._shifted(pixels)
         y, state = self.encoder(self._embed(tokens), return_state=True)
@@ -73,16 +72,12 @@ class PixelModel(nn.Module):
         return PixelModelState(self.encoder.initial_state(batch_size), position)
 
     def _shifted(self, pixels: Tensor) -> Tensor:
-        first = pixels.new_full((pixels.shape[0], 1), START, dtype=torch.long)
-        context = current_context()
-        if context is not None:  # the last byte of the part before this one
-            before = context.from_before(pixels[:, -1:].long())
-            first = before if context.rank else first
-        return torch.cat([first, pixels.long()], 1)
+        refuse_split("a pixel model")
+        return torch.cat([pixels.new_full((pixels.shape[0], 1), START, dtype=torch.long), pixels.long()], 1)
 
     def _embed(self, tokens: Tensor) -> Tensor:
         embedded = self.embedding(tokens)
-        places = self._places(positions_of(tokens.shape[1], tokens.device))
+        places = self._places(torch.arange(tokens.shape[1], device=tokens.device))
         return torch.cat([embedded, places.expand(tokens.shape[0], -1, -1)], -1)
 
     def _places(self, positions: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ Tensors are named `model.<parameter>` and `optimizer.<number>.<name>`; counters 
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,13 @@ class CheckpointError(Exception):
 
 
 def save_checkpoint(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None, progress: dict[str, Any]
+    path: Path, weights: Mapping[str, Tensor], optimizer: torch.optim.Optimizer | None, progress: dict[str, Any]
 ) -> None:
     """Write beside `path`, then take its place. If writing fails, what was at `path` is untouched.
 
     Weights that are not finite are no checkpoint: nobody could carry on from them.
     """
-    tensors = {f"model.{name}": tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    tensors = {f"model.{name}": tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     kept = f"; the checkpoint before it is safe in {path}" if path.exists() else ""
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():

@@ -17,13 +17,14 @@ from torch import Tensor, nn
 
 from .checkpoint import load_model, load_optimizer, save_checkpoint
 from .config import TrainConfig
-from .distributed import World
+from .distributed import World, WorldError, last_sync_only
 from .interruption import interruptible
 from .optimizers import betas, clip_gradients, learning_rate, make_optimizer
 from .progress import Progress
 from .recorder import Recorder
 from .run_directory import RunDirectory, machine_load
-from .task import Task
+from .sharded import load_shards, newest, save_shards, shard, whole, whole_weights
+from .task import HasParts, Task
 
 
 class TrainingError(Exception):
@@ -51,14 +52,16 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
 
     Returns whether the last step was reached.
     """
+    _refuse_to_split(task, config, world)
     model = task.model.to(world.device)
+    sharded = config.parallel == "fsdp"
+    wrapped = shard(model, world) if sharded else world.replicate(model)
     optimizer = make_optimizer(model.parameters(), config)
     scaler = torch.amp.GradScaler(world.device.type, enabled=_precision(config, world) == "float16")
-    resume = world.any(world.leads and run.last.exists())
-    counters = _resumed(model, optimizer, scaler, run) if resume else Counters()
+    resume = world.any(world.leads and bool(newest(run.shards) if sharded else run.last.exists()))
+    counters = _resumed(model, optimizer, scaler, run, world, sharded=sharded) if resume else Counters()
     if world.leads:
         run.forget_metrics_after(counters.step if resume else -1)
-    wrapped = world.wrap(model)
     if config.compile:
         wrapped = torch.compile(wrapped)  # type: ignore[assignment]
 
@@ -75,8 +78,13 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
         def save(path: Path, optimizer: torch.optim.Optimizer | None = None) -> None:
             if world.leads:
                 recorder.sync()  # a checkpoint never knows more steps than the metrics
-                counters.scaler = scaler.state_dict()
-                save_checkpoint(path, model, optimizer, vars(counters))
+            counters.scaler = scaler.state_dict()
+            if sharded and optimizer is not None:
+                save_shards(run.shards, model, optimizer, vars(counters), world)
+                return
+            weights = whole_weights(model)
+            if world.leads:
+                save_checkpoint(path, weights, optimizer, vars(counters))
 
         if not resume:
             evaluate_now()
@@ -112,20 +120,41 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
             if stop:
                 return False
             started, cpu_started = time.perf_counter(), time.process_time()
+        if sharded:
+            save(run.last)  # as one file, for all that reads weights
         end = {"seconds": counters.seconds, "cpu_seconds": counters.cpu_seconds, "best_step": counters.best_step}
         recorder.write("end", counters.step, {**end, "load": machine_load()})
         recorder.sync()
     return True
 
 
+def _refuse_to_split(task: Task, config: TrainConfig, world: World) -> None:
+    """What cannot be shared by so many processes."""
+    if world.context > 1 and not isinstance(task, HasParts):
+        raise WorldError(f"train.context={world.context}: the sequences of this experiment cannot be split; use 1")
+    if config.batch_size < world.shards * config.accumulate:
+        raise WorldError(
+            f"train.batch_size={config.batch_size} is too small for {world.shards} processes "
+            f"with train.accumulate={config.accumulate}: each needs a row; raise it, or use fewer processes"
+        )
+
+
 def _resumed(
-    model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, run: RunDirectory
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler,
+    run: RunDirectory,
+    world: World,
+    *,
+    sharded: bool,
 ) -> Counters:
     """The last checkpoint; what a version before did not count is counted from here."""
-    stored = load_model(run.last, model)
+    last = newest(run.shards) if sharded else None
+    stored = load_model(run.last, model) if last is None else load_shards(last, model, optimizer, world)
     before = {"cpu_seconds": None, "logged_step": stored["step"], "logged_seconds": stored["seconds"]}
     counters = Counters(**{**before, **stored})
-    load_optimizer(run.last, optimizer)
+    if last is None:
+        load_optimizer(run.last, optimizer)
     if counters.scaler:
         scaler.load_state_dict(counters.scaler)
     return counters
@@ -158,14 +187,17 @@ def _step(
     torch.manual_seed(_mix(seed, step, world.rank))
     for group in optimizer.param_groups:
         group["lr"], group["betas"] = learning_rate(step, config), betas(step, config)
-    shards = world.size * config.accumulate
-    batches = [task.batch(step, world.rank * config.accumulate + i, shards) for i in range(config.accumulate)]
+    shards = world.shards * config.accumulate
+    batches = [
+        _part(task, task.batch(step, world.shard * config.accumulate + i, shards), world)
+        for i in range(config.accumulate)
+    ]
     count = world.sum(torch.stack([task.count(batch).to(world.device, torch.float32) for batch in batches]).sum())
     optimizer.zero_grad(set_to_none=True)
     total = torch.zeros((), device=world.device)
     for i, batch in enumerate(batches):
-        with _last_sync_only(model, i == len(batches) - 1):
-            with _autocast(config, world):
+        with last_sync_only(model, i == len(batches) - 1):
+            with _autocast(config, world), world.splitting():
                 loss = task.score(model, batch).loss / count
             # data parallelism averages gradients over processes, and the count is that of all of them
             scaler.scale(loss * world.size).backward()
@@ -177,6 +209,11 @@ def _step(
     return total
 
 
+def _part(task: Task, batch: Any, world: World) -> Any:
+    """The rows of a batch, or this process's part of each of them."""
+    return task.part(batch, world.part, world.context) if isinstance(task, HasParts) and world.context > 1 else batch
+
+
 def evaluate(
     task: Task, model: nn.Module, config: TrainConfig, world: World, batches: Iterable[Any]
 ) -> dict[str, float]:
@@ -184,9 +221,9 @@ def evaluate(
     was_training = model.training
     model.eval()
     totals: dict[str, Tensor] = {}  # metric → its sum and count
-    with torch.no_grad(), _autocast(config, world):
+    with torch.no_grad(), _autocast(config, world), world.splitting(), whole(model):
         for batch in batches:
-            score = task.score(model, batch)
+            score = task.score(model, _part(task, batch, world))
             for name, value in {"loss": score.loss, **score.sums}.items():
                 pair = torch.stack([value.double(), score.counts.get(name, score.count).double()])
                 totals[name] = totals[name] + pair if name in totals else pair
@@ -207,7 +244,7 @@ def _evaluate(
     progress: Progress,
 ) -> bool:
     """Evaluate, write it down, and say whether it is the best so far."""
-    batches = task.validation(counters.step, world.rank, world.size)
+    batches = task.validation(counters.step, world.shard, world.shards)
     metrics = evaluate(task, model, config, world, batches)
     spent = {"seconds": counters.seconds, "cpu_seconds": counters.cpu_seconds}
     recorder.write("validation", counters.step, {**metrics, **spent})
@@ -222,7 +259,8 @@ def _evaluate(
 def _refuse_nan(losses: list[float], before: int, run: RunDirectory) -> None:
     for i, loss in enumerate(losses, start=1):
         if not math.isfinite(loss):
-            kept = f"the last good checkpoint is {run.last}" if run.last.exists() else "nothing had been saved yet"
+            last = newest(run.shards) or (run.last if run.last.exists() else None)
+            kept = "nothing had been saved yet" if last is None else f"the last good checkpoint is {last}"
             raise TrainingError(
                 f"the loss became {loss} at step {before + i}; {kept}. "
                 "Try a smaller train.learning_rate, or train.precision=float32"
@@ -240,12 +278,6 @@ def _precision(config: TrainConfig, world: World) -> str:
     if config.precision != "mixed":
         return config.precision
     return "float16" if world.device.type == "cuda" else "float32"
-
-
-def _last_sync_only(model: nn.Module, last: bool) -> AbstractContextManager[Any]:
-    """Gradients travel between processes once a step, not once a micro-batch."""
-    no_sync = getattr(model, "no_sync", None)
-    return nullcontext() if last or no_sync is None else no_sync()
 
 
 def _mix(seed: int, step: int, rank: int) -> int:

@@ -3,7 +3,7 @@
 config.json       what was asked for
 provenance.json   which code, versions, machine and command line answered
 metrics.jsonl     one line per log or evaluation
-checkpoint/       last.safetensors, best.safetensors
+checkpoint/       last.safetensors, best.safetensors; of weights over processes, last/<step>/ until the end
 samples/          what the best model draws, where it draws
 owner.lock        held by the process that writes here
 failure.txt       why the last attempt failed, if it did
@@ -39,6 +39,10 @@ class RunDirectory:
     @property
     def last(self) -> Path:
         return self.path / "checkpoint" / "last.safetensors"
+
+    @property
+    def shards(self) -> Path:
+        return self.path / "checkpoint" / "last"
 
     @property
     def best(self) -> Path:
