@@ -1,5 +1,6 @@
 """A sequence split over processes gives what one process gives: outputs, states and every gradient, in float64."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,9 +32,10 @@ from momentum_transformer.layers.reformer import ReformerAttention
 
 from .family import MEMBERS, B, inputs, leaves
 from .processes import run_together
+from .ranks import Ranks, threads_for_processes
 
 N = 21
-CUTS = {2: (0, 8, N), 4: (0, 2, 11, 11, N)}  # parts of different lengths, one of them empty
+CUTS = {2: (0, 8, N), 3: (0, 1, 9, N), 4: (0, 2, 11, 11, N)}  # parts of different lengths, one of them empty
 MIXERS = {
     "linear": LinearAttention(),
     "momentum with a convolution": MomentumAttention(beta=0.6, convolution=ShortConvolution()),
@@ -44,16 +46,17 @@ MIXERS = {
     "momentum delta": MomentumDeltaAttention(),
     "gated momentum": GatedMomentumAttention(),
 }
+WITHOUT_RESETS = ("linear", "momentum with a convolution", "performer")
+LOCK = threading.Lock()
 
 
-def masks(n: int, only: int | None = None) -> dict[str, dict[str, Tensor]]:
-    """Padding on either side and inside, documents that begin anywhere; all cases, or one by its number."""
+def masks(n: int) -> dict[str, dict[str, Tensor]]:
+    """Padding on either side and inside, documents that begin anywhere."""
     mask = torch.ones(B, n, dtype=torch.bool)
     mask[0, :5] = mask[0, 9] = mask[1, 12:] = False
     reset = torch.zeros(B, n, dtype=torch.bool)
     reset[0, [0, 3, 8]] = reset[1, [10, 11, 17]] = True
-    cases = {"": {}, "mask": {"key_mask": mask}, "reset": {"reset": reset}, "both": {"key_mask": mask, "reset": reset}}
-    return dict(list(cases.items()) if only is None else [list(cases.items())[only % 4]])
+    return {"": {}, "mask": {"key_mask": mask}, "reset": {"reset": reset}, "both": {"key_mask": mask, "reset": reset}}
 
 
 def part_of(x: Any, start: int, stop: int) -> Any:
@@ -67,13 +70,13 @@ def close(found: Tensor, expected: Tensor, what: str) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-11, msg=lambda text: f"{what}: {text}")
 
 
-def total(x: Tensor, group: dist.ProcessGroup) -> Tensor:
+def total(x: Tensor, group: Any) -> Tensor:
     x = x.contiguous()
     dist.all_reduce(x, group=group)
     return x
 
 
-def compare_attention(attend: Any, given: dict[str, Any], group: dist.ProcessGroup, what: str) -> None:
+def compare_attention(attend: Any, given: dict[str, Any], group: Any, what: str) -> None:
     """Outputs and gradients of this rank's part against those of the whole sequence."""
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     start, stop = CUTS[size][rank : rank + 2]
@@ -99,58 +102,83 @@ def compare_attention(attend: Any, given: dict[str, Any], group: dist.ProcessGro
         close(total(ours, group) if of_all else ours, part_of(whole, start, stop), f"{what}: gradient of {name}")
 
 
-def compare_members(group: dist.ProcessGroup, *, thorough: bool) -> None:
-    for number, member in enumerate(MEMBERS):
-        for name, masked in masks(N, None if thorough else number + dist.get_world_size(group) // 2).items():
-            compare_attention(recurrent_attention, inputs(member, N) | masked, group, f"{member} {name}")
-    paper = {name: x for name, x in inputs("momentum", N).items() if name in "qkv"} | {"beta": 0.6, "gamma": 0.9}
-    compare_attention(momentum_attention, paper, group, "momentum_attention")
-    compare_attention(
-        momentum_attention, paper | {"key_mask": masks(N)["mask"]["key_mask"]}, group, "momentum_attention mask"
-    )
-    for backend in ("chunked", "recurrent"):
-        compare_attention(recurrent_attention, inputs("gated delta", N) | {"backend": backend}, group, backend)
+def encoder_of(name: str) -> Encoder:
+    with LOCK:  # threads share random numbers
+        torch.manual_seed(2)
+        made = Encoder(2, 8, 2, attention=MIXERS[name], residual=AdaptiveMomentumResidual(), feedforward=8).double()
+    made.gradient_checkpointing = name == "gated delta"
+    return made
 
 
-def compare_encoders(group: dist.ProcessGroup, *, thorough: bool) -> None:
+def compare_encoder(name: str, masked: str, group: Any) -> None:
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     start, stop = CUTS[size][rank : rank + 2]
-    x = torch.randn(B, N, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    for number, (name, mixer) in enumerate(MIXERS.items()):
-        torch.manual_seed(2)
-        encoder = Encoder(2, 8, 2, attention=mixer, residual=AdaptiveMomentumResidual(), feedforward=8).double()
-        encoder.gradient_checkpointing = name == "gated delta"
-        for masked, told in masks(N, None if thorough else number + dist.get_world_size(group) // 2).items():
-            if "reset" in told and name in ("linear", "momentum with a convolution", "performer"):
-                continue  # they know no resets
-            what = f"{name} {masked}"
-            seen = told.get("key_mask", torch.ones(B, N, dtype=torch.bool))
-            y = torch.where(seen[..., None], encoder(x, **told), 0)
-            expected = torch.autograd.grad(y.square().sum(), list(encoder.parameters()))
-            with context_parallel(group):
-                mine = encoder(x[:, start:stop], **{key: value[:, start:stop] for key, value in told.items()})
-            mine = torch.where(seen[:, start:stop, None], mine, 0)
-            close(mine, y[:, start:stop], what)
-            found = torch.autograd.grad(mine.square().sum(), list(encoder.parameters()))
-            for (parameter, _), ours, whole in zip(encoder.named_parameters(), found, expected, strict=True):
-                close(total(ours, group), whole, f"{what}: {parameter}")
+    generator = torch.Generator().manual_seed(1)
+    x, weight = (torch.randn(B, N, 8, generator=generator, dtype=torch.float64) for _ in range(2))
+    encoder, told = encoder_of(name), masks(N)[masked]
+    if "key_mask" in told:
+        weight = torch.where(told["key_mask"][..., None], weight, 0)
+    y = encoder(x, **told) * weight
+    expected = torch.autograd.grad(y.sum(), list(encoder.parameters()))
+    with context_parallel(group):
+        mine = encoder(x[:, start:stop], **{key: value[:, start:stop] for key, value in told.items()})
+    mine = mine * weight[:, start:stop]
+    close(mine, y[:, start:stop], f"{name} {masked}")
+    found = torch.autograd.grad(mine.sum(), list(encoder.parameters()))
+    for (parameter, _), ours, whole in zip(encoder.named_parameters(), found, expected, strict=True):
+        close(total(ours, group), whole, f"{name} {masked}: {parameter}")
 
 
-def compare_all(thorough: bool) -> None:
+@pytest.fixture
+def ranks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ranks:
+    """As many as the test's parameter says."""
+    return threads_for_processes(request.param, monkeypatch)
+
+
+@pytest.mark.parametrize("ranks", [2, 4], indirect=True)
+@pytest.mark.parametrize("masked", ["", "mask", "reset", "both"])
+@pytest.mark.parametrize("member", MEMBERS)
+def test_every_member_in_parts_equals_the_whole(member: str, masked: str, ranks: Ranks) -> None:
+    ranks.run(compare_attention, recurrent_attention, inputs(member, N) | masks(N)[masked], ranks, member)
+
+
+@pytest.mark.parametrize("ranks", [2, 4], indirect=True)
+@pytest.mark.parametrize("masked", ["", "mask"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_momentum_attention_in_parts_equals_the_whole(normalize: bool, masked: str, ranks: Ranks) -> None:
+    given = {name: x for name, x in inputs("momentum", N).items() if name in "qkv"} | masks(N)[masked]
+    ranks.run(compare_attention, momentum_attention, given | {"beta": 0.6, "normalize": normalize}, ranks, "momentum")
+
+
+@pytest.mark.parametrize("ranks", [3, 4], indirect=True)
+@pytest.mark.parametrize("backend", ["chunked", "recurrent"])
+def test_so_it_does_in_every_form(backend: str, ranks: Ranks) -> None:
+    ranks.run(compare_attention, recurrent_attention, inputs("gated delta", N) | {"backend": backend}, ranks, backend)
+
+
+@pytest.mark.parametrize("ranks", [2, 4], indirect=True)
+@pytest.mark.parametrize("masked", ["", "mask", "reset", "both"])
+@pytest.mark.parametrize("name", MIXERS)
+def test_an_encoder_in_parts_equals_the_whole(name: str, masked: str, ranks: Ranks) -> None:
+    if masked in ("reset", "both") and name in WITHOUT_RESETS:
+        with pytest.raises(ValueError, match="knows no resets"):
+            ranks.run(compare_encoder, name, masked, ranks)
+    else:
+        ranks.run(compare_encoder, name, masked, ranks)
+
+
+def compare_processes() -> None:
     """By two of the processes, then by all four."""
     pair = dist.new_group([0, 1])
     for group in (pair, dist.group.WORLD) if dist.get_rank() < 2 else (dist.group.WORLD,):
-        compare_members(group, thorough=thorough)
-        compare_encoders(group, thorough=thorough)
+        for member in ("momentum", "retention", "gated delta", "everything"):
+            compare_attention(recurrent_attention, inputs(member, N) | masks(N)["both"], group, member)
+        for name in ("momentum with a convolution", "momentum delta"):
+            compare_encoder(name, "mask", group)
 
 
-def test_a_sequence_over_two_and_four_processes_equals_the_whole(tmp_path: Path) -> None:
-    run_together(compare_all, 4, tmp_path, False)
-
-
-@pytest.mark.slow
-def test_it_does_so_with_every_mask_for_every_member(tmp_path: Path) -> None:
-    run_together(compare_all, 4, tmp_path, True)
+def test_two_and_four_processes_do_what_threads_do(tmp_path: Path) -> None:
+    run_together(compare_processes, 4, tmp_path)
 
 
 @contextmanager

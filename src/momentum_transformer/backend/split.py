@@ -1,23 +1,19 @@
-"""A call whose sequence is split over processes: each computes its part from nothing, then adds what was before it.
+"""A call whose sequence is split over processes: each finds out the state before its part, and goes on from there.
 
-A recurrence is linear in its state, so a part of a sequence leaves transition @ before + state. Columns of the state
-do not know of each other: what a part does to any state, and how its queries read any state, is what it does to the
-columns of the identity. Where nothing is erased, one number for each pair of s and m says the same.
+A recurrence is linear in its state, so a part of a sequence leaves transition @ before + state, where `state` is what
+it leaves from nothing. Columns of a state do not know of each other, so the transition is what a part makes of the
+columns of the identity; where nothing is erased, one number for each pair of s and m says the same.
 """
 
 import torch
 
 from ..context import Context, refuse_split
 from ..ops.coefficients import Coefficients
-from ..ops.feature_maps import length_scaled
-from ..ops.recurrent import Attended
+from ..ops.feature_maps import feature_width, length_scaled
 from ..ops.shapes import Tensor
 from ..ops.state import RecurrentState
 from .call import Call
 from .choose import BackendName, serve
-from .cpu.row_norm_operator import native_map
-from .pytorch import finished
-from .surroundings import refusal
 
 
 def serve_split(call: Call, name: BackendName, context: Context) -> tuple[Tensor, RecurrentState | None]:
@@ -28,32 +24,30 @@ def serve_split(call: Call, name: BackendName, context: Context) -> tuple[Tensor
         refuse_split("a feature map that knows the length")
     if call.state is not None:
         refuse_split("a state of earlier tokens")
-    native = name in ("auto", "native") and refusal(call.q) is None
-    x = call._replace(feature_map=native_map(call.feature_map) if native else call.feature_map).features()
-    x = x._replace(return_state=True, normalize=False, keeps_z=False)
-    numerator, s, m = _scan(x, name, context)
-    denominator, z = None, None
-    if call.normalize or (call.keeps_z and call.return_state):  # z sums keys as linear attention sums values of one
-        ones = x.v.new_ones(*x.v.shape[:3], 1)
-        denominator, z, _ = _scan(x._replace(v=ones, c=Coefficients(), erase=None, numbers=None), name, context)
-        denominator, z = denominator.squeeze(-1), z.squeeze(-1)
-    read = Attended(numerator, denominator, RecurrentState(s, m, z if call.keeps_z else None))
-    return finished(call, read), read.state if call.return_state else None
+    before = _state_before(call, name, context)
+    y, after = serve(call._replace(state=before), name)
+    if call.q.shape[2] == 0:  # no token, but gradients travel through this process
+        y = y + torch.stack([part.sum() for part in before if part is not None]).sum().to(y.dtype)
+    return y, after
 
 
-def _scan(x: Call, name: BackendName, context: Context) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Numerators, s and m after this part; of a call of features, without a denominator."""
-    y, after = serve(x, name)
-    planes, state = 1 if x.c.beta is None else 2, _stacked(after)  # (b, h, planes · d, e)
-    if x.q.shape[2] == 0:  # no token, but gradients travel through this process, and all of its inputs get some
+def _state_before(call: Call, name: BackendName, context: Context) -> RecurrentState:
+    """What the parts of the processes before leave behind."""
+    x = call._replace(q=call.q.detach(), return_state=True)  # nobody reads y
+    transition, (s, m, z) = (_by_columns if erases(x.c) else _by_numbers)(x, name)
+    state = s if m is None else torch.cat([s, m], -2)  # (b, h, planes · d, e)
+    if x.q.shape[2] == 0:  # all inputs get gradients, in every process
         inputs = [one for one in (x.k, x.v, x.erase, *x.c) if one is not None]
-        state = state + torch.stack([0 * one.sum().to(state.dtype) for one in inputs]).sum()
-    reads, transition = (_of_matrices if erases(x.c) else _of_numbers)(x, name, planes)
+        nothing = torch.stack([0 * one.sum().to(state.dtype) for one in inputs]).sum()
+        state, z = state + nothing, None if z is None else z + nothing
     rows = state.reshape(*state.shape[:2], transition.shape[-1], -1)
-    before = context.state_before(transition, rows)
-    rows = transition @ before + rows
-    s, *m = rows.reshape(state.shape).chunk(planes, -2)
-    return y + reads @ before.reshape(state.shape), s, m[0] if m else None
+    s, *of_m = context.state_before(transition, rows).reshape(state.shape).chunk(1 if m is None else 2, -2)
+    if z is not None:  # nothing but a new document changes what was summed
+        kept = z.new_ones(*z.shape[:2], 1, 1)
+        if x.reset is not None:
+            kept = torch.where(x.reset.any(1)[:, None, None, None], 0, kept)
+        z = context.state_before(kept, z[..., None, :]).squeeze(-2)
+    return RecurrentState(s, of_m[0] if of_m else None, z)
 
 
 def erases(c: Coefficients) -> bool:
@@ -61,30 +55,39 @@ def erases(c: Coefficients) -> bool:
     return c.delta is not None or (c.alpha is not None and c.alpha.ndim == 4)
 
 
-def _of_matrices(x: Call, name: BackendName, planes: int) -> tuple[Tensor, Tensor]:
-    """How queries read the state before (b, h, n, planes · d), and what this part makes of it."""
-    d = x.k.shape[-1]
-    zeros = x.v.new_zeros(*x.v.shape[:3], planes * d)
-    reads, after = serve(x._replace(v=zeros, state=_identity(x, d, planes)), name)
-    return reads, _stacked(after)
+def _by_columns(x: Call, name: BackendName) -> tuple[Tensor, RecurrentState]:
+    """The transition (b, h, planes · d, planes · d), and the state from nothing: beside v, columns of the identity."""
+    e, d = x.v.shape[-1], feature_width(x.k, x.feature_map)
+    identity = _identity(x, d)
+    zeros = identity.s.new_zeros(*x.v.shape[:2], d, e)
+    before = RecurrentState(
+        torch.cat([zeros, identity.s], -1),
+        None if identity.m is None else torch.cat([zeros, identity.m], -1),
+        zeros[..., 0] if x.keeps_z else None,
+    )
+    v = torch.cat([x.v, x.v.new_zeros(*x.v.shape[:3], identity.s.shape[-1])], -1)
+    _, after = serve(x._replace(v=v, state=before), name)
+    assert after is not None
+    s, m, z = after
+    state = RecurrentState(s[..., :e], None if m is None else m[..., :e], z)
+    return (s if m is None else torch.cat([s, m], -2))[..., e:], state
 
 
-def _of_numbers(x: Call, name: BackendName, planes: int) -> tuple[Tensor, Tensor]:
-    """The same from one number for each pair of planes."""
-    ones, zeros = (x.q.new_full((*x.q.shape[:3], width), value) for width, value in ((1, 1.0), (planes, 0.0)))
-    one = x._replace(q=ones, k=torch.zeros_like(ones), v=zeros, erase=None, state=_identity(x, 1, planes))
-    gains, after = serve(one, name)
-    reads = (gains[..., None] * x.q[..., None, :]).flatten(-2)
-    return reads, _stacked(after)
+def _by_numbers(x: Call, name: BackendName) -> tuple[Tensor, RecurrentState]:
+    """The transition (b, h, planes, planes), and the state from nothing."""
+    _, state = serve(x, name)
+    before = _identity(x, 1)
+    one, planes = (x.v.new_zeros(*x.v.shape[:3], width, dtype=x.wide) for width in (1, before.s.shape[-1]))
+    x = x._replace(q=one, k=one, v=planes, erase=None, feature_map=None, normalize=False, keeps_z=False, state=before)
+    _, after = serve(x, name)
+    assert state is not None
+    assert after is not None
+    return after.s if after.m is None else torch.cat([after.s, after.m], -2), state
 
 
-def _identity(x: Call, d: int, planes: int) -> RecurrentState:
-    """A state of planes · d columns, each with one 1."""
-    eye = torch.eye(planes * d, dtype=x.v.dtype, device=x.v.device).expand(*x.v.shape[:2], -1, -1)
+def _identity(x: Call, d: int) -> RecurrentState:
+    """A state of d features and as many columns as it has numbers in a column, each with one 1."""
+    planes = 1 if x.c.beta is None else 2
+    eye = torch.eye(planes * d, dtype=x.wide, device=x.v.device).expand(*x.v.shape[:2], -1, -1)
     s, *m = eye.chunk(planes, -2)
     return RecurrentState(s, m[0] if m else None)
-
-
-def _stacked(state: RecurrentState | None) -> Tensor:
-    assert state is not None
-    return state.s if state.m is None else torch.cat([state.s, state.m], -2)

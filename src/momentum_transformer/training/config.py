@@ -39,8 +39,10 @@ class TrainConfig:
         for name in ("learning_rate", "clip_norm", "epsilon"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"train.{name} must be positive, not {getattr(self, name)}")
-        if self.parallel == "fsdp" and (self.compile or self.precision in ("float16", "mixed")):
-            raise ValueError("train.parallel=fsdp knows neither train.compile nor float16; use bfloat16, or ddp")
+        if self.parallel == "fsdp" and self.compile:
+            raise ValueError("train.parallel=fsdp does not go with train.compile")
+        if self.parallel == "fsdp" and self.precision == "float16":
+            raise ValueError("train.parallel=fsdp knows no float16; use train.precision=bfloat16")
         if self.context > 1 and self.compile:
             raise ValueError("train.context above 1 does not go with train.compile")
         if self.schedule == "one-cycle" and not 0 <= self.warmup < 1:

@@ -103,7 +103,9 @@ def join_world(context: int = 1) -> Iterator[World]:
     if size == 1:
         yield World(0, 1, device)
         return
-    dist.init_process_group("nccl" if cuda else "gloo")
+    joined = dist.is_initialized()  # by whoever calls us
+    if not joined:
+        dist.init_process_group("nccl" if cuda else "gloo")
     try:
         rank, group = dist.get_rank(), None
         for first in range(0, size, context) if context > 1 else ():  # every process names every group
@@ -111,4 +113,5 @@ def join_world(context: int = 1) -> Iterator[World]:
             group = made if rank // context == first // context else group
         yield World(rank, size, device, context, group)
     finally:
-        dist.destroy_process_group()
+        if not joined:
+            dist.destroy_process_group()

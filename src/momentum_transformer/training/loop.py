@@ -132,6 +132,8 @@ def _refuse_to_split(task: Task, config: TrainConfig, world: World) -> None:
     """What cannot be shared by so many processes."""
     if world.context > 1 and not isinstance(task, HasParts):
         raise WorldError(f"train.context={world.context}: the sequences of this experiment cannot be split; use 1")
+    if config.parallel == "fsdp" and _precision(config, world) == "float16":
+        raise WorldError("train.parallel=fsdp knows no float16, which is mixed here; use train.precision=bfloat16")
     if config.batch_size < world.shards * config.accumulate:
         raise WorldError(
             f"train.batch_size={config.batch_size} is too small for {world.shards} processes "

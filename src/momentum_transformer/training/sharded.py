@@ -98,7 +98,8 @@ def save_shards(
 
     def write() -> None:
         writer = HuggingFaceStorageWriter(str(path), save_distributed=True)
-        save(tensors, storage_writer=writer, no_dist=world.size == 1)
+        with _quiet():
+            save(tensors, storage_writer=writer, no_dist=world.size == 1)
 
     def seal() -> None:
         for file in path.iterdir():
@@ -133,7 +134,8 @@ def load_shards(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, 
         if tensors.keys() != stored.keys():
             other = sorted(tensors.keys() ^ stored.keys())
             raise CheckpointError(f"{path} does not fit this model: {len(other)} tensors differ, first {other[0]}")
-        load(tensors, storage_reader=reader, no_dist=world.size == 1)
+        with _quiet():
+            load(tensors, storage_reader=reader, no_dist=world.size == 1)
     except CheckpointError:
         raise
     except Exception as error:  # whatever a damaged file makes of it
@@ -142,6 +144,14 @@ def load_shards(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, 
             "delete it and carry on from another, or train again"
         ) from error
     return progress
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """DCP warns where there is one process, which is no surprise here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
+        yield
 
 
 def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
