@@ -47,7 +47,7 @@ USER_ERRORS = (
     TrainingError,
     WorldError,
 )
-CONSOLE = Console(highlight=False)
+CONSOLE = Console(highlight=False, quiet=os.environ.get("RANK", "0") != "0")  # of many processes one speaks
 
 
 @singledispatch
