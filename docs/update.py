@@ -93,10 +93,11 @@ def scaling_table(result: dict[str, Any], rows: dict[tuple[str, int], dict[str, 
     sizes, machine, loads = result["sizes"], result["machine"], [row["load"] for row in result["rows"]]
     lines += [
         "",
-        f"One sequence of {result['rows'][0]['length']:,} tokens, forward and backward, float32: {sizes['depth']} layers of "
-        f"width {sizes['width']}, {sizes['heads']} heads, {sizes['feedforward']} hidden features; one thread a process, "
-        f"{machine['cores']} cores ({machine['cpu']}, torch {machine['torch']}). Tokens are those of the whole sequence, "
-        "time is that of the busiest process on its core, since other work shared the machine: "
+        f"One sequence of {result['rows'][0]['length']:,} tokens, forward and backward, float32: "
+        f"{sizes['depth']} layers of width {sizes['width']}, {sizes['heads']} heads, {sizes['feedforward']} hidden "
+        f"features; one thread a process, {machine['cores']} cores ({machine['cpu']}, torch {machine['torch']}). "
+        "Tokens are those of the whole sequence, time is that of the busiest process on its core, since other work "
+        "shared the machine: "
         f"{min(loads):.0f} to {max(loads):.0f} processes wanted a core. Command: `{result['command']}`.",
     ]
     return "\n".join(lines) + "\n"

@@ -13,7 +13,6 @@ from rich.table import Column, Table
 
 from . import cli
 from .bench.shapes import BenchError
-from .data.folder import DataError
 from .experiments import EXPERIMENTS, REPRODUCTIONS
 from .experiments.configuration import ConfigurationError, nearest
 from .experiments.drawing import generate_pictures
@@ -21,32 +20,17 @@ from .experiments.experiment import SCALES, Study
 from .experiments.queue import run_queue
 from .experiments.queue_state import show_queue
 from .experiments.reproduce import run_study
-from .experiments.runs import INTERRUPTED, Request, run_evaluation, run_training, train_words
+from .experiments.runs import FAILURES, INTERRUPTED, Request, run_evaluation, run_training, train_words
 from .experiments.shipped import shipped_run
 from .experiments.sweep import slurm_script, sweep
 from .experiments.translating import translate_text
 from .generation.grids import PictureError
-from .generation.translation_scores import ScoreError
 from .training.allocator import keep_freed_memory
-from .training.checkpoint import CheckpointError
-from .training.distributed import WorldError
 from .training.interruption import follow_parent
-from .training.loop import TrainingError
 from .training.run_directory import RunError
 from .web import ServeError
 
-USER_ERRORS = (
-    BenchError,
-    ConfigurationError,
-    CheckpointError,
-    DataError,
-    PictureError,
-    RunError,
-    ScoreError,
-    ServeError,
-    TrainingError,
-    WorldError,
-)
+USER_ERRORS = (*FAILURES, BenchError, PictureError, ServeError)
 CONSOLE = Console(highlight=False, quiet=os.environ.get("RANK", "0") != "0")  # of many processes one speaks
 
 

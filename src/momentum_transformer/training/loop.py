@@ -7,10 +7,9 @@ carrying on from it is bit-identical to never having stopped.
 import math
 import time
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,11 +19,16 @@ from .config import TrainConfig
 from .distributed import World, WorldError, last_sync_only
 from .interruption import interruptible
 from .optimizers import betas, clip_gradients, learning_rate, make_optimizer
+from .precision import autocast, precision_of
 from .progress import Progress
 from .recorder import Recorder
 from .run_directory import RunDirectory, machine_load
 from .sharded import load_shards, newest, save_shards, shard, whole, whole_weights
 from .task import HasParts, Task
+
+
+class Save(Protocol):
+    def __call__(self, path: Path, optimizer: torch.optim.Optimizer | None = None) -> None: ...
 
 
 class TrainingError(Exception):
@@ -57,7 +61,7 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
     sharded = config.parallel == "fsdp"
     wrapped = shard(model, world) if sharded else world.replicate(model)
     optimizer = make_optimizer(model.parameters(), config)
-    scaler = torch.amp.GradScaler(world.device.type, enabled=_precision(config, world) == "float16")
+    scaler = torch.amp.GradScaler(world.device.type, enabled=precision_of(config, world) == "float16")
     resume = world.any(world.leads and bool(newest(run.shards) if sharded else run.last.exists()))
     counters = _resumed(model, optimizer, scaler, run, world, sharded=sharded) if resume else Counters()
     if world.leads:
@@ -75,17 +79,7 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
             torch.manual_seed(_mix(seed, counters.step, world.rank))  # not what happened to come before
             return _evaluate(task, model, config, world, counters, recorder, progress)
 
-        def save(path: Path, optimizer: torch.optim.Optimizer | None = None) -> None:
-            if world.leads:
-                recorder.sync()  # a checkpoint never knows more steps than the metrics
-            counters.scaler = scaler.state_dict()
-            if sharded and optimizer is not None:
-                save_shards(run.shards, model, optimizer, vars(counters), world)
-                return
-            weights = whole_weights(model)
-            if world.leads:
-                save_checkpoint(path, weights, optimizer, vars(counters))
-
+        save = _saver(run, model, counters, scaler, recorder, world, sharded=sharded)
         if not resume:
             evaluate_now()
             save(run.best)
@@ -128,11 +122,37 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
     return True
 
 
+def _saver(
+    run: RunDirectory,
+    model: nn.Module,
+    counters: Counters,
+    scaler: torch.amp.GradScaler,
+    recorder: Recorder,
+    world: World,
+    *,
+    sharded: bool,
+) -> Save:
+    """What saves a checkpoint, in all processes together: with an optimizer one to carry on from, else weights."""
+
+    def save(path: Path, optimizer: torch.optim.Optimizer | None = None) -> None:
+        if world.leads:
+            recorder.sync()  # a checkpoint never knows more steps than the metrics
+        counters.scaler = scaler.state_dict()
+        if sharded and optimizer is not None:
+            save_shards(run.shards, model, optimizer, vars(counters), world)
+            return
+        weights = whole_weights(model)
+        if world.leads:
+            save_checkpoint(path, weights, optimizer, vars(counters))
+
+    return save
+
+
 def _refuse_to_split(task: Task, config: TrainConfig, world: World) -> None:
     """What cannot be shared by so many processes."""
     if world.context > 1 and not isinstance(task, HasParts):
         raise WorldError(f"train.context={world.context}: the sequences of this experiment cannot be split; use 1")
-    if config.parallel == "fsdp" and _precision(config, world) == "float16":
+    if config.parallel == "fsdp" and precision_of(config, world) == "float16":
         raise WorldError("train.parallel=fsdp knows no float16, which is mixed here; use train.precision=bfloat16")
     if config.batch_size < world.shards * config.accumulate:
         raise WorldError(
@@ -199,7 +219,7 @@ def _step(
     total = torch.zeros((), device=world.device)
     for i, batch in enumerate(batches):
         with last_sync_only(model, i == len(batches) - 1):
-            with _autocast(config, world), world.splitting():
+            with autocast(config, world), world.splitting():
                 loss = task.score(model, batch).loss / count
             # data parallelism averages gradients over processes, and the count is that of all of them
             scaler.scale(loss * world.size).backward()
@@ -223,7 +243,7 @@ def evaluate(
     was_training = model.training
     model.eval()
     totals: dict[str, Tensor] = {}  # metric → its sum and count
-    with torch.no_grad(), _autocast(config, world), world.splitting(), whole(model):
+    with torch.no_grad(), autocast(config, world), world.splitting(), whole(model):
         for batch in batches:
             score = task.score(model, _part(task, batch, world))
             for name, value in {"loss": score.loss, **score.sums}.items():
@@ -267,19 +287,6 @@ def _refuse_nan(losses: list[float], before: int, run: RunDirectory) -> None:
                 f"the loss became {loss} at step {before + i}; {kept}. "
                 "Try a smaller train.learning_rate, or train.precision=float32"
             )
-
-
-def _autocast(config: TrainConfig, world: World) -> AbstractContextManager[Any]:
-    precision = _precision(config, world)
-    if precision == "float32":
-        return nullcontext()
-    return torch.autocast(world.device.type, getattr(torch, precision))
-
-
-def _precision(config: TrainConfig, world: World) -> str:
-    if config.precision != "mixed":
-        return config.precision
-    return "float16" if world.device.type == "cuda" else "float32"
 
 
 def _mix(seed: int, step: int, rank: int) -> int:
