@@ -6,10 +6,10 @@ carrying on from it is bit-identical to never having stopped.
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,10 +25,6 @@ from .recorder import Recorder
 from .run_directory import RunDirectory, machine_load
 from .sharded import load_shards, newest, save_shards, shard, whole, whole_weights
 from .task import HasParts, Task
-
-
-class Save(Protocol):
-    def __call__(self, path: Path, optimizer: torch.optim.Optimizer | None = None) -> None: ...
 
 
 class TrainingError(Exception):
@@ -58,16 +54,13 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
     """
     _refuse_to_split(task, config, world)
     model = task.model.to(world.device)
-    sharded = config.parallel == "fsdp"
-    wrapped = shard(model, world) if sharded else world.replicate(model)
+    wrapped, sharded = _spread(model, config, world), config.parallel == "fsdp"
     optimizer = make_optimizer(model.parameters(), config)
     scaler = torch.amp.GradScaler(world.device.type, enabled=precision_of(config, world) == "float16")
     resume = world.any(world.leads and bool(newest(run.shards) if sharded else run.last.exists()))
     counters = _resumed(model, optimizer, scaler, run, world, sharded=sharded) if resume else Counters()
     if world.leads:
         run.forget_metrics_after(counters.step if resume else -1)
-    if config.compile:
-        wrapped = torch.compile(wrapped)  # type: ignore[assignment]
 
     with (
         Progress(title, config.steps, counters.step, leads=world.leads) as progress,
@@ -89,8 +82,7 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
         while counters.step < config.steps:
             recent.append(_step(task, wrapped, optimizer, scaler, config, world, seed, counters.step))
             counters.step += 1
-            now = counters.step
-            last = now == config.steps
+            now, last = counters.step, counters.step == config.steps
             stop = world.any(interrupted.is_set)
             due_log = now % config.log_every == 0 or last
             due_evaluation = now % config.evaluate_every == 0 or last
@@ -116,10 +108,18 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
             started, cpu_started = time.perf_counter(), time.process_time()
         if sharded:
             save(run.last)  # as one file, for all that reads weights
-        end = {"seconds": counters.seconds, "cpu_seconds": counters.cpu_seconds, "best_step": counters.best_step}
+        end = {name: getattr(counters, name) for name in ("seconds", "cpu_seconds", "best_step")}
         recorder.write("end", counters.step, {**end, "load": machine_load()})
         recorder.sync()
     return True
+
+
+def _spread(model: nn.Module, config: TrainConfig, world: World) -> nn.Module:
+    """The model as this process trains it, among all of them."""
+    if config.parallel == "fsdp":
+        return shard(model, world)
+    replicated = world.replicate(model)
+    return torch.compile(replicated) if config.compile else replicated  # type: ignore[return-value]
 
 
 def _saver(
@@ -131,7 +131,7 @@ def _saver(
     world: World,
     *,
     sharded: bool,
-) -> Save:
+) -> Callable[..., None]:
     """What saves a checkpoint, in all processes together: with an optimizer one to carry on from, else weights."""
 
     def save(path: Path, optimizer: torch.optim.Optimizer | None = None) -> None:
