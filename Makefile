@@ -25,6 +25,7 @@ test: setup
 test-all: setup  # torch.compile cannot trace the shape checks, so its tests run without them
 	$(BIN)/pytest -n 2 --ignore tests/compiled
 	MOMENTUM_CHECK_SHAPES=0 $(BIN)/pytest tests/compiled
+	$(BIN)/python -m tests.faults
 
 bench: setup
 	$(BIN)/python -m benchmarks.attention --out results/attention.json

@@ -122,7 +122,7 @@ def run_loop(config: Any, clock: Clock) -> None:
             doors.enter_context(patch.object(module, name, clock.around_attention(getattr(module, name))))
         world = World(0, 1, torch.device("cpu"))
         run = RunDirectory(Path(scratch))
-        loop.train(task, config.train, run=run, world=world, seed=0, resume=False, title="benchmark")
+        loop.train(task, config.train, run=run, world=world, seed=0, title="benchmark")
 
 
 def measure(model: str, steps: int) -> dict[str, Any]:

@@ -24,7 +24,18 @@ from momentum_transformer.report.tables import Table
 ROOT = Path(__file__).parent.parent
 ATTENTION_SHARE = 0.15  # of a training step, at the most
 SLOWER = 1.05  # than the version before, at the most
-PAGES = ("README.md", "docs/claims.md", "docs/experiments.md", "docs/gap.md", "docs/performance.md", "docs/text.md")
+PAGES = (
+    "README.md",
+    "docs/claims.md",
+    "docs/experiments.md",
+    "docs/gap.md",
+    "docs/performance.md",
+    "docs/robustness.md",
+    "docs/scaling.md",
+    "docs/text.md",
+)
+MODELLED = ("momentum", "gated-delta")  # of the cost model of scaling
+LATENCY, BANDWIDTH = 20e-6, 12.5e9  # seconds a message, bytes a second: assumptions of that model
 STUDIED = ("gap-small", "gap-apart-small", "gap-state-small", "regression-small")  # parts of a study that is under way
 
 
@@ -50,11 +61,66 @@ def tables(out: Path) -> dict[str, str]:
         "decoding": generation_table("decoding"),
         "contexts": contexts_table(out),
         "translation": translation_table(),
+        "faults": faults_table(),
+        **scaling_tables(),
         **transformers_tables(),
     }
     kernels = {"bench": bench_tables(out), "limits": limits_tables(), "profile": profile_table()}
     kernels |= {"blocks": blocks_table()}
     return found | others | kernels | {"attention": attention_table()}
+
+
+def scaling_tables() -> dict[str, str]:
+    """One sequence over processes, by benchmarks/scaling.py, and what follows for more of them."""
+    path = ROOT / "results" / "scaling.json"
+    if not path.exists():
+        missing = "Not measured yet: `python -m benchmarks.scaling --out results/scaling.json`.\n"
+        return {"scaling": missing, "scaling-model": missing}
+    result = json.loads(path.read_text())
+    rows = {(row["model"], row["processes"]): row for row in result["rows"]}
+    return {"scaling": scaling_table(result, rows), "scaling-model": scaling_model(result["sizes"]["depth"], rows)}
+
+
+def scaling_table(result: dict[str, Any], rows: dict[tuple[str, int], dict[str, Any]]) -> str:
+    """One process and two, model by model."""
+    of_both = "tokens/s of a core's time, 1 process | 2 processes | ratio | MB a process, 1 | 2"
+    lines = [f"| model | {of_both} | bytes a layer and step | the same at 1,024 tokens | messages |"]
+    lines.append("|---|" + "---:|" * 8)
+    for name in dict.fromkeys(name for name, _ in rows):
+        one, two = rows[name, 1], rows[name, 2]
+        rates = [row["length"] / row["core_seconds"] for row in (one, two)]
+        cells = [name, f"{rates[0]:,.0f}", f"{rates[1]:,.0f}", f"{rates[1] / rates[0]:.2f}"]
+        cells += [f"{one['memory'] / 1e6:,.0f}", f"{two['memory'] / 1e6:,.0f}", f"{two['bytes']:,.0f}"]
+        cells += [f"{two['bytes_when_short']:,.0f}", f"{two['messages']:.0f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    sizes, machine, loads = result["sizes"], result["machine"], [row["load"] for row in result["rows"]]
+    lines += [
+        "",
+        f"One sequence of {result['rows'][0]['length']:,} tokens, forward and backward, float32: "
+        f"{sizes['depth']} layers of width {sizes['width']}, {sizes['heads']} heads, {sizes['feedforward']} hidden "
+        f"features; one thread a process, {machine['cores']} cores ({machine['cpu']}, torch {machine['torch']}). "
+        "Tokens are those of the whole sequence, time is that of the busiest process on its core, since other work "
+        "shared the machine: "
+        f"{min(loads):.0f} to {max(loads):.0f} processes wanted a core. Command: `{result['command']}`.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def scaling_model(depth: int, rows: dict[tuple[str, int], dict[str, Any]]) -> str:
+    """More processes than there are: work by the token, and exchanges at an assumed latency and bandwidth."""
+    lines = [f"| tokens | processes | {' | '.join(f'{name}: tokens/s | efficiency' for name in MODELLED)} |"]
+    lines.append("|---:|---:|" + "---:|---:|" * len(MODELLED))
+    for tokens, size in ((tokens, size) for tokens in (2**18, 2**24) for size in (8, 64, 256, 1024)):
+        cells = []
+        for name in MODELLED:
+            one, two = rows[name, 1], rows[name, 2]
+            work = two["core_seconds"] * 2 / two["length"] * tokens / size
+            exchanges = 1 + (size - 2).bit_length()
+            sent = depth * exchanges * (two["messages"] * LATENCY + two["bytes"] / BANDWIDTH)
+            alone = one["core_seconds"] / one["length"] * tokens
+            cells += [f"{tokens / (work + sent):,.0f}", f"{alone / (work + sent) / size:.0%}"]
+        lines.append(f"| {tokens:,} | {size:,} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def attention_table() -> str:
@@ -370,6 +436,25 @@ def translation_table() -> str:
         f"{machine['cores']} cores ({machine['cpu']}, torch {machine['torch']}). Command: `{result['command']}`.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def faults_table() -> str:
+    """Kills, crashes and full disks, by tests/faults."""
+    path = ROOT / "results" / "faults.json"
+    if not path.exists():
+        return "Not run yet: `python -m tests.faults --out results/faults.json`.\n"
+    result = json.loads(path.read_text())
+    costs = ("stuck", "lost", "different")
+    cells = [(row["what"], f"{row['faults']:,}", *(str(row[cost]) for cost in costs)) for row in result["rows"]]
+    total = [sum(row[name] for row in result["rows"]) for name in ("faults", *costs)]
+    cells.append(("**all**", *(f"**{count:,}**" for count in total)))
+    machine = result["machine"]
+    commit = f"{(machine['commit'] or 'unknown')[:12]}{' with changes' if machine['dirty'] else ''}"
+    where = (
+        f"{machine['cores']} cores ({machine['cpu']}, torch {machine['torch']}), {machine['started']}, commit {commit}"
+    )
+    table = Table("", ("what happened", "faults", *costs), tuple(cells)).markdown()
+    return f"{table}\n{where}. Command: `{result['command']}`.\n"
 
 
 def fill(text: str, found: dict[str, str]) -> str:

@@ -12,14 +12,15 @@ ROOT = Path(momentum_transformer.__file__).parent
 ALLOWED = {
     "version": set(),
     "ops": set(),
-    "backend": {"ops"},
-    "attention": {"backend", "ops"},
+    "context": {"ops"},
+    "backend": {"context", "ops"},
+    "attention": {"backend", "context", "ops"},
     "fla": {"attention", "ops"},
-    "layers": {"attention", "backend", "ops"},
-    "models": {"layers", "ops"},
+    "layers": {"attention", "backend", "context", "ops"},
+    "models": {"context", "layers", "ops"},
     "decoding": {"models", "layers", "attention", "backend", "ops"},
     "generation": {"decoding", "models", "layers", "ops"},
-    "training": set(),
+    "training": {"context"},
     "data": set(),
     "experiments": {"data", "training", "generation", "models", "layers", "ops"},
     "report": {"experiments", "training"},
@@ -30,7 +31,7 @@ ALLOWED = {
     "arguments": set(),
     "commands": {"cli", "bench", "data", "experiments", "generation", "hf", "report", "training", "web"},
     "__main__": {"cli"},
-    "__init__": {"attention", "backend", "layers", "models", "ops"},
+    "__init__": {"attention", "backend", "context", "layers", "models", "ops"},
 }
 # inside ops a file imports only files before it
 OPS = (

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks import blocks, decoding, profile, translation, versions
+from benchmarks import blocks, decoding, profile, scaling, translation, versions
 from benchmarks.generation import MEMBERS, measure, subjects, trained, untrained
 
 from momentum_transformer.bench import contexts
@@ -116,3 +116,15 @@ def test_contexts_become_a_table_and_a_figure() -> None:
     assert "| context | softmax: tokens/s | momentum: tokens/s | softmax: state | momentum: state |" in table
     assert "| 1K |" in table
     assert contexts.draw(record) == contexts.draw(record)
+
+
+@pytest.mark.slow
+def test_scaling_measures_what_processes_send() -> None:
+    one, two = scaling.rows(length=2048, rounds=1, models=["momentum-delta"])
+    assert (one["processes"], one["bytes"], one["messages"]) == (1, 0, 0)
+    width, heads, taps = scaling.SIZES["width"], scaling.SIZES["heads"], 4
+    rows = 2 * width // heads  # of s and m in a head
+    state = heads * rows * (rows + width // heads)
+    border = (taps - 1) * (taps - 1 + 3 * width)
+    assert two["bytes"] == two["bytes_when_short"] == 2 * 4 * (state + border)  # there and back, four bytes each
+    assert two["messages"] == 4

@@ -8,6 +8,7 @@ from .version import __version__
 if TYPE_CHECKING:
     from .attention import cu_seqlens, linear_attention, momentum_attention, recurrent_attention
     from .backend.choose import backends
+    from .context import context_parallel
     from .layers.convolution import ShortConvolution
     from .layers.family import (
         DeltaAttention,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _HOMES = {
     ".attention": ("cu_seqlens", "linear_attention", "momentum_attention", "recurrent_attention"),
     ".backend.choose": ("backends",),
+    ".context": ("context_parallel",),
     ".layers.convolution": ("ShortConvolution",),
     ".layers.family": (
         "DeltaAttention",
@@ -81,6 +83,7 @@ __all__ = [
     "__version__",
     "adaptive_momentum",
     "backends",
+    "context_parallel",
     "cu_seqlens",
     "elu_plus_one",
     "linear_attention",

@@ -61,7 +61,8 @@ def _subject(name: str, words: Sequence[str]) -> str | None:
     if name != "generate":
         return first
     try:
-        return str(json.loads((Path(first or "") / "config.json").read_text())["experiment"])
+        experiment = str(json.loads((Path(first or "") / "config.json").read_text())["experiment"])
+        return experiment if re.fullmatch(f"text|{PICTURES}", experiment) else UNKNOWN
     except (OSError, ValueError, KeyError, TypeError):
         return "pictures" if first is None else UNKNOWN  # without a run, the model of the package draws
 

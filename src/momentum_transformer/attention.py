@@ -10,6 +10,8 @@ import torch
 from .backend.call import Call, hidden
 from .backend.choose import BackendName, serve
 from .backend.cpu import repeated_step
+from .backend.split import serve_split
+from .context import current_context, refuse_split
 from .ops.bidirectional import key_weights, weights_by_distance
 from .ops.checks import check_choice, check_erase, check_mask, check_options, check_qkv, checked_state
 from .ops.coefficients import FAMILY, MOMENTUM_ATTENTION, Coefficients, member
@@ -72,6 +74,7 @@ def momentum_attention(
     c, numbers = member(q, MOMENTUM_ATTENTION, {"beta": beta, "gamma": gamma})
     dtype = q.dtype
     if weighting == "terminal":
+        refuse_split('weighting="terminal"')
         if state is not None or return_state:
             raise ValueError(
                 'weighting="terminal" weighs keys by the end of the sequence, so it has no state; use "relative"'
@@ -203,7 +206,8 @@ def recurrent_attention(
         y = recurrent_attention(q, k, v, alpha=decay, eta=strength, delta=decay)  # gated delta rule
     """
     key = None
-    if return_state and type(state) is RecurrentState and key_mask is None and reset is None:
+    whole = key_mask is None and reset is None and current_context() is None
+    if return_state and type(state) is RecurrentState and whole:
         tensors = (q, k, v, erase, alpha, beta, gamma, eta, delta, lookahead, *state)
         options = repeated_step.Options(feature_map, normalize, eps, backend)
         key = repeated_step.key_of(tensors, options)
@@ -276,4 +280,5 @@ def _serve(call: Call, state: object, kind: type[Any], backend: BackendName) -> 
         raise ValueError("state and return_state need causal=True: without causal order there is no recurrence")
     if state is not None:
         call = call._replace(state=checked_state(state, kind, call.state_shapes(), call.q))
-    return serve(call, backend)
+    context = current_context()
+    return serve(call, backend) if context is None else serve_split(call, backend, context)

@@ -66,7 +66,7 @@ class Train:
     out: Path | None = None
     """This run's own directory, instead of one below --runs."""
     resume: bool = False
-    """Carry on from the last checkpoint."""
+    """Carry on from the last checkpoint, or begin where there is none; the same line serves every restart."""
     data_dir: Path | None = None
     """Where data sets are; by default $MOMENTUM_DATA, else `data`."""
 
@@ -169,6 +169,10 @@ class Reproduce:
     """How many of a study's learning rates the first seed tries, the standard one first; by default all."""
     jobs: int = 1
     """How many runs at a time; they share the cores."""
+    dry_run: bool = False
+    """Only print what is left to run, one command a line."""
+    slurm: bool = False
+    """Only print it as an array job: momentum reproduce copy --seeds 3 --slurm | sbatch"""
     settings: Settings = ()
     """Change one value of every run's configuration; may be repeated."""
     fidelity: str = "paper"

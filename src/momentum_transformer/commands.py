@@ -1,6 +1,8 @@
 """What each command of the `momentum` line does."""
 
 import os
+import shlex
+import sys
 from functools import singledispatch
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +12,6 @@ from rich.console import Console
 
 from . import cli
 from .bench.shapes import BenchError
-from .data.folder import DataError
 from .experiments import REPRODUCTIONS
 from .experiments.configuration import ConfigurationError, nearest
 from .experiments.drawing import generate_pictures
@@ -19,30 +20,27 @@ from .experiments.listing import show_all, show_one
 from .experiments.queue import run_queue
 from .experiments.queue_state import show_queue
 from .experiments.reproduce import run_study
-from .experiments.runs import Request, experiment_of, run_evaluation, run_training
+from .experiments.runs import (
+    FAILURES,
+    INTERRUPTED,
+    Request,
+    experiment_of,
+    run_evaluation,
+    run_training,
+    train_words,
+)
 from .experiments.shipped import shipped_run, shipped_runs
+from .experiments.sweep import slurm_script, sweep
 from .experiments.translating import translate_text
 from .experiments.writing import write_text
 from .generation.grids import PictureError
 from .generation.tokens import Sampling
-from .generation.translation_scores import ScoreError
 from .training.allocator import keep_freed_memory
-from .training.checkpoint import CheckpointError
-from .training.loop import TrainingError
+from .training.interruption import follow_parent
 from .training.run_directory import RunError
 from .web import ServeError
 
-USER_ERRORS = (
-    BenchError,
-    ConfigurationError,
-    CheckpointError,
-    DataError,
-    PictureError,
-    RunError,
-    ScoreError,
-    ServeError,
-    TrainingError,
-)
+USER_ERRORS = (*FAILURES, BenchError, PictureError, ServeError)
 CONSOLE = Console(highlight=False, quiet=os.environ.get("RANK", "0") != "0")  # torchrun's first process speaks
 
 
@@ -81,17 +79,16 @@ def _study(name: str) -> Study:
 def _(command: cli.Train) -> int:
     request = Request(command.experiment, command.model, command.scale, command.seed, _settings(command))
     out = command.out or request.directory(command.runs)
+    follow_parent()
     keep_freed_memory()
     if find_spec("tensorboard") is None:
         CONSOLE.print("tensorboard is not installed: metrics go to metrics.jsonl only")
     if run_training(request, out, resume=command.resume, data_dir=command.data_dir):
         CONSOLE.print(f"finished: {out}", soft_wrap=True)
         return 0
-    words = ["momentum train", request.experiment, "--model", request.model, "--scale", request.scale]
-    words += ["--seed", str(request.seed), *(f"--set {setting}" for setting in request.settings), "--out", str(out)]
-    words += [] if command.data_dir is None else ["--data-dir", str(command.data_dir)]
-    CONSOLE.print(f"interrupted; everything is saved. Carry on with: {' '.join(words)} --resume", soft_wrap=True)
-    return 130
+    words = ["momentum", *train_words(request, ("--out", str(out)), command.data_dir)]
+    CONSOLE.print(f"interrupted; everything is saved. Carry on with: {shlex.join(words)}", soft_wrap=True)
+    return INTERRUPTED
 
 
 def _settings(command: cli.Train | cli.Reproduce) -> tuple[str, ...]:
@@ -179,6 +176,8 @@ def _(command: cli.Reproduce) -> int:
         raise ConfigurationError(f"--rates must be 1 or more, not {command.rates}")
     if command.queue and command.jobs > 1:
         raise ConfigurationError(f"a queue runs one job at a time, not {command.jobs}; leave out --jobs or --queue")
+    if command.dry_run or command.slurm:
+        return _print_sweep(command, study, seeds)
     keep_freed_memory()
     if command.queue:
         os.nice(19)
@@ -207,6 +206,32 @@ def _(command: cli.Reproduce) -> int:
         CONSOLE.print("not every run was finished; the same command carries on where it stopped")
         return 1
     return run_command(cli.Report((command.runs,), command.report))
+
+
+def _print_sweep(command: cli.Reproduce, study: Study, seeds: int) -> int:
+    """What is left, for a shell or for Slurm; what is to be known of it goes beside it."""
+    if command.queue or (command.dry_run and command.slurm):
+        raise ConfigurationError("--dry-run, --slurm and --queue are three ways to run a study; name one")
+    left = sweep(
+        study,
+        scale=command.scale,
+        seeds=seeds,
+        out=command.runs,
+        settings=_settings(command),
+        rates=command.rates,
+        data_dir=command.data_dir,
+    )
+    for note in left.notes:
+        Console(stderr=True, highlight=False, markup=False).print(note, soft_wrap=True)
+    if command.slurm and not left.commands:
+        raise RunError(f"nothing is left to run in {command.runs}")
+    lines = (
+        slurm_script(study.name, left.commands)
+        if command.slurm
+        else "".join(f"{shlex.join(words)}\n" for words in left.commands)
+    )
+    sys.stdout.write(lines)
+    return 0
 
 
 @run_command.register

@@ -55,12 +55,12 @@ def state(study: Study, root: Path, *, seeds: int = 1) -> list[Progress]:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, bool]]:
-    """Model, seed and whether it was resumed, of every run that the queue starts."""
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Model and seed of every run that the queue starts."""
     calls = []
 
     def noted(request: Request, out: Path, *, resume: bool, data_dir: Path | None = None) -> bool:
-        calls.append((request.model, request.seed, resume))
+        calls.append((request.model, request.seed))
         return run_training(request, out, resume=resume, data_dir=data_dir)
 
     monkeypatch.setattr(queue, "run_training", noted)
@@ -91,16 +91,16 @@ def test_a_model_is_in_the_tables_as_soon_as_its_experiment_has_it() -> None:
 
 
 def test_runs_come_one_after_the_other_and_what_is_finished_is_kept(
-    tmp_path: Path, started: list[tuple[str, int, bool]]
+    tmp_path: Path, started: list[tuple[str, int]]
 ) -> None:
     assert work(TOY, tmp_path, seeds=2)
-    assert started == [("linear", 0, False), ("softmax", 0, False), ("linear", 1, False), ("softmax", 1, False)]
+    assert started == [("linear", 0), ("softmax", 0), ("linear", 1), ("softmax", 1)]
     assert work(TOY, tmp_path, seeds=2)
     assert len(started) == 4
 
 
 def test_what_is_in_the_results_is_finished_even_where_its_run_is_gone(
-    tmp_path: Path, started: list[tuple[str, int, bool]]
+    tmp_path: Path, started: list[tuple[str, int]]
 ) -> None:
     assert work(TOY, tmp_path)
     (tmp_path / "runs").rename(tmp_path / "elsewhere")
@@ -118,7 +118,7 @@ def test_results_are_copied_without_weights(tmp_path: Path) -> None:
     assert all((run / name).read_bytes() == (kept / name).read_bytes() for name in files)
 
 
-def test_results_that_were_half_copied_are_copied_again(tmp_path: Path, started: list[tuple[str, int, bool]]) -> None:
+def test_results_that_were_half_copied_are_copied_again(tmp_path: Path, started: list[tuple[str, int]]) -> None:
     assert work(TOY, tmp_path)
     kept = RunDirectory(tmp_path / "results" / "copy" / "linear" / "tiny-seed0")
     (kept.path / "metrics.jsonl").write_text('{"kind": "validation", "st')
@@ -128,17 +128,17 @@ def test_results_that_were_half_copied_are_copied_again(tmp_path: Path, started:
     assert len(started) == 2
 
 
-@pytest.mark.parametrize(("saves", "resumed"), [(1, False), (3, True)])
+@pytest.mark.parametrize(("saves", "found"), [(1, "left"), (2, "stopped"), (4, "stopped")])
 def test_a_run_that_was_killed_is_carried_on_or_starts_anew(
-    saves: int, resumed: bool, tmp_path: Path, started: list[tuple[str, int, bool]]
+    saves: int, found: str, tmp_path: Path, started: list[tuple[str, int]]
 ) -> None:
-    """The first save is the best checkpoint before step 1, from which nothing can be carried on."""
+    """The first save is the best checkpoint before step 1, the second one is what can be carried on."""
     killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(saves)], capture_output=True)
     assert killed.returncode == -signal.SIGKILL
     study = Study("toy", "Toy", "copy", (Variant("linear"),))
-    assert [progress.state for progress in state(study, tmp_path)] == ["stopped" if resumed else "left"]
+    assert [progress.state for progress in state(study, tmp_path)] == [found]
     assert work(study, tmp_path)
-    assert started == [("linear", 0, resumed)]
+    assert started == [("linear", 0)]
     whole = tmp_path / "whole"
     assert run_training(Request("copy", "linear", "tiny"), whole, resume=False)
     losses = [

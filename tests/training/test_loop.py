@@ -61,6 +61,8 @@ def test_metrics_beyond_the_checkpoint_are_forgotten_on_resuming(tmp_path: Path)
     run_training(tiny(), tmp_path, resume=False)
     run = RunDirectory(tmp_path)
     expected = losses(tmp_path)
+    unfinished = [line for line in run.metrics() if line["kind"] in ("train", "validation")]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in unfinished))
     run.append_metrics({"kind": "train", "step": 99, "loss": 0.0})
     run_training(tiny(), tmp_path, resume=True)
     assert losses(tmp_path) == expected
@@ -143,7 +145,7 @@ def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(checkpoint, "save_file", full)
     with pytest.raises(CheckpointError, match=r"No space left on device; the checkpoint before it is safe"):
-        checkpoint.save_checkpoint(path, torch.nn.Linear(2, 2), None, {})
+        checkpoint.save_checkpoint(path, torch.nn.Linear(2, 2).state_dict(), None, {})
     assert path.read_bytes() == before
     assert not list(path.parent.glob("*.writing"))
 
@@ -162,7 +164,7 @@ def test_damaged_checkpoints_are_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="there is no checkpoint"):
         run_evaluation(tmp_path, "best")
     model = torch.nn.Linear(2, 2)
-    checkpoint.save_checkpoint(path, model, None, {})
+    checkpoint.save_checkpoint(path, model.state_dict(), None, {})
     with pytest.raises(CheckpointError, match=r"does not fit this model: \d+ tensors are missing"):
         run_evaluation(tmp_path, "best")
 

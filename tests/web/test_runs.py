@@ -28,7 +28,7 @@ def begin(root: Path, experiment: str, model: str, seed: int = 0) -> Path:
     run = RunDirectory(request.directory(root))
     run.create({**to_json(request), "config": to_json(request.config)})
     task = EXPERIMENTS[experiment].task(request.config, seed)
-    save_checkpoint(run.best, task.model, None, {"step": 0})
+    save_checkpoint(run.best, task.model.state_dict(), None, {"step": 0})
     return run.path
 
 

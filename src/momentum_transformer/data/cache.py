@@ -77,6 +77,8 @@ def _open(folder: Path) -> Arrays | None:
 
 
 def _write(folder: Path, arrays: Arrays, identity: Mapping[str, Any]) -> None:
+    for unfinished in folder.parent.glob(f"{folder.name}.*.writing"):  # of processes that died with the lock
+        shutil.rmtree(unfinished)
     scratch = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".writing", dir=folder.parent))
     try:
         for name, array in arrays.items():

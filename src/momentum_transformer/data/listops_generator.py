@@ -5,15 +5,14 @@ Trees are kept if their length lies between two bounds. Tens of thousands of tre
 at a step; examples come in blocks, each from random numbers of its own, so that it does not matter who makes it.
 """
 
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from os import cpu_count
 
 import numpy as np
 
 from .folder import DataError
 from .listops_evaluation import CLOSE, evaluate_all
+from .workers import worker_pool
 
 SIZES = (96_000, 2_000, 2_000)
 MAX_DEPTH = 10
@@ -35,7 +34,7 @@ def generate(
     if workers == 1:
         made = [make(number) for number in range(blocks)]
     else:
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        with worker_pool(workers) as pool:
             made = list(pool.map(make, range(blocks)))
     unique: dict[bytes, int] = {}
     for expressions, values in made:

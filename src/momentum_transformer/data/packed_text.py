@@ -30,6 +30,9 @@ class Windows(NamedTuple):
     def rows(self, which: slice) -> "Windows":
         return Windows(self.tokens[which], None if self.begins is None else self.begins[which])
 
+    def columns(self, which: slice) -> "Windows":
+        return Windows(self.tokens[:, which], None if self.begins is None else self.begins[:, which])
+
 
 class PackedText(NamedTuple):
     tokens: np.ndarray  # (n,) memory-mapped

@@ -7,16 +7,15 @@ distract. Thousands of attempts grow side by side; pictures come in blocks, each
 that it does not matter who makes it.
 """
 
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields
 from functools import partial
-from multiprocessing import get_context
 from os import cpu_count
 
 import numpy as np
 
 from .folder import DataError
 from .pathfinder_drawing import INSIDE, LENGTH, MARGIN, PITCH, REACH, SIDE, flat, markers, stamps, window
+from .workers import worker_pool
 
 CONTOURS = {"easy": 6, "medium": 9, "hard": 14}  # paddles of a target snake
 BLOCK = 500  # pictures
@@ -247,7 +246,7 @@ def generate(
     if workers == 1:
         made = [make(number) for number in range(blocks)]
     else:
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        with worker_pool(workers) as pool:
             made = list(pool.map(make, range(blocks)))
     images, labels = (np.concatenate(parts)[:count] for parts in zip(*made, strict=True))
     return images, labels

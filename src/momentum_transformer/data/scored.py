@@ -1,5 +1,6 @@
 """Sequences of which some positions are scored: what every made task gives a model."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from torch import Tensor
@@ -14,6 +15,13 @@ class ScoredSequences(NamedTuple):
 
     def rows(self, first: int, step: int) -> "ScoredSequences":
         """Every `step`-th row from the first one on."""
-        inputs, targets, scored = (tensor[first::step] for tensor in self[:3])
-        parts, yardsticks = ({name: x[first::step] for name, x in group.items()} for group in self[3:])
+        return self._map(lambda x: x[first::step])
+
+    def cut(self, tokens: slice) -> "ScoredSequences":
+        """Some tokens of every row."""
+        return self._map(lambda x: x[:, tokens])
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> "ScoredSequences":
+        inputs, targets, scored = map(function, self[:3])
+        parts, yardsticks = ({name: function(x) for name, x in group.items()} for group in self[3:])
         return ScoredSequences(inputs, targets, scored, parts, yardsticks)

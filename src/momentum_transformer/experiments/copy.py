@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..data.copy import CopyBatch, copy_batch
 from ..models.language_model import LanguageModel
 from ..training.config import TrainConfig
-from ..training.task import Score
+from ..training.task import Score, part_of
 from .experiment import Experiment, Study, Variant, check_scale
 from .models import FAMILY, MODELS, ModelConfig, named
 
@@ -121,6 +121,10 @@ class CopyTask:
         targets = targets[scored]
         loss = F.cross_entropy(logits.float(), targets, reduction="sum")
         return Score(loss, scored.sum(), {"accuracy": (logits.argmax(-1) == targets).sum()})
+
+    def part(self, batch: CopyBatch, index: int, count: int) -> CopyBatch:
+        tokens = part_of(batch.tokens.shape[1], index, count)
+        return CopyBatch(*(tensor[:, tokens] for tensor in batch))
 
     def tokens_per_step(self) -> int:
         return self.config.train.batch_size * self.config.data.length

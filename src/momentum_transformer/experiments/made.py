@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..data.scored import ScoredSequences
 from ..training.config import TrainConfig
-from ..training.task import Score
+from ..training.task import Score, part_of
 from .copy import COEFFICIENTS
 from .models import FAMILY, ModelConfig, named
 
@@ -96,6 +96,9 @@ class MadeTask:
 
     def score(self, model: nn.Module, batch: ScoredSequences) -> Score:
         return self._score(model, batch)
+
+    def part(self, batch: ScoredSequences, index: int, count: int) -> ScoredSequences:
+        return batch.cut(part_of(batch.targets.shape[1], index, count))
 
     def tokens_per_step(self) -> int:
         return self.batch_size * self.length

@@ -1,8 +1,4 @@
-"""A study worked through in the background: one run after the other, and after any interruption from where it was.
-
-An interrupted run is carried on from its last checkpoint. One that was killed before its first checkpoint has nothing
-to carry on from: it is removed and starts anew.
-"""
+"""A study worked through in the background: one run after the other, and after any interruption from where it was."""
 
 import fcntl
 import shutil
@@ -13,19 +9,14 @@ from typing import IO
 
 from rich.console import Console
 
-from ..data.folder import DataError
-from ..generation.translation_scores import ScoreError
-from ..training.checkpoint import CheckpointError
-from ..training.loop import TrainingError
+from ..training.durable import HeldError, hold, make_folder, sync, write_note
 from ..training.run_directory import RunDirectory, RunError
-from .configuration import ConfigurationError
 from .experiment import Study
 from .reproduce import finished_in, is_done, requests, threads
-from .runs import Request, run_training
+from .runs import FAILURES, Request, run_training
 
 LOCK = "queue.lock"
 KEPT = ("config.json", "provenance.json", "samples", "samples.jsonl", "metrics.jsonl")  # the last one says it is whole
-FAILURES = (CheckpointError, ConfigurationError, DataError, RunError, ScoreError, TrainingError)
 
 
 def run_queue(
@@ -58,9 +49,9 @@ def run_queue(
                 run, kept = RunDirectory(request.directory(runs)), RunDirectory(request.directory(results))
                 if find(request) is None:
                     console.print(f"run {number} of {turn[-1][0]}: {run.path}")
-                    _say(note, run)
+                    write_note(note, str(run.path))
                     try:
-                        if not _train(request, run, data_dir):
+                        if not run_training(request, run.path, resume=True, data_dir=data_dir):
                             console.print("interrupted; everything is saved, and the same command carries on")
                             return False
                     except FAILURES as error:
@@ -76,13 +67,18 @@ def run_queue(
 
 def copy_results(run: RunDirectory, to: RunDirectory) -> None:
     """What a finished run is remembered by; its weights stay where they are."""
-    shutil.rmtree(to.path, ignore_errors=True)  # what an interruption has left
-    to.path.mkdir(parents=True)
-    for name in KEPT:
-        if (run.path / name).is_dir():
-            shutil.copytree(run.path / name, to.path / name)
-        elif (run.path / name).exists():
-            shutil.copy(run.path / name, to.path / name)
+    try:
+        shutil.rmtree(to.path, ignore_errors=True)  # what an interruption has left
+        make_folder(to.path)
+        for name in KEPT:
+            if (run.path / name).is_dir():
+                shutil.copytree(run.path / name, to.path / name)
+            elif (run.path / name).exists():
+                shutil.copy(run.path / name, to.path / name)
+                sync(to.path / name)
+        sync(to.path)
+    except OSError as error:
+        raise RunError(f"{run.path} is finished, but cannot be copied to {to.path}: {error}") from None
 
 
 def running(runs: Path) -> Path | None:
@@ -98,27 +94,12 @@ def running(runs: Path) -> Path | None:
     return None
 
 
-def _train(request: Request, run: RunDirectory, data_dir: Path | None) -> bool:
-    resume = run.last.exists()
-    if not resume and run.path.exists():
-        shutil.rmtree(run.path)
-    return run_training(request, run.path, resume=resume, data_dir=data_dir)
-
-
 @contextmanager
 def _alone(runs: Path) -> Iterator[IO[str]]:
-    """One queue at a time in a folder. The lock falls with the process that holds it, however that ends."""
-    runs.mkdir(parents=True, exist_ok=True)
-    with (runs / LOCK).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(f"a queue is at work in {runs} already; momentum list --queue shows it") from None
-        yield file
-
-
-def _say(note: IO[str], run: RunDirectory) -> None:
-    """Which run it is at, for whoever looks."""
-    note.truncate(0)
-    note.write(str(run.path))
-    note.flush()
+    """One queue at a time in a folder."""
+    make_folder(runs)
+    try:
+        with hold(runs / LOCK, "") as note:
+            yield note
+    except HeldError:
+        raise RunError(f"a queue is at work in {runs} already; momentum list --queue shows it") from None

@@ -14,9 +14,10 @@ import torch
 from rich.console import Console
 
 from ..data.folder import data_root
+from ..training.interruption import lifeline
 from ..training.run_directory import RunDirectory
 from .experiment import Study, Variant
-from .runs import Request, make_task, run_training
+from .runs import FAILURES, INTERRUPTED, Request, make_task, run_training, train_words
 from .watching import Watch
 
 Finished = Callable[[Request], RunDirectory | None]  # the finished run of a request
@@ -88,6 +89,22 @@ def finished_in(*roots: Path) -> Finished:
     return find
 
 
+def runs_left(
+    study: Study, scale: str, seeds: int, out: Path, settings: Sequence[str] = (), *, rates: int | None = None
+) -> tuple[Todo, list[RunDirectory]]:
+    """What can be run now and is not finished in `out`, and what is."""
+    todo: Todo = []
+    done: list[RunDirectory] = []
+    for request, waits in requests(study, scale, seeds, settings, rates=rates, finished=finished_in(out)):
+        _ = request.config  # an impossible setting is refused before the first run starts
+        run = RunDirectory(request.directory(out))
+        if is_done(run):
+            done.append(run)
+        else:
+            todo.append((request, run, waits))
+    return todo, done
+
+
 def run_study(
     study: Study,
     *,
@@ -99,68 +116,74 @@ def run_study(
     rates: int | None = None,
     data_dir: Path | None = None,
 ) -> bool:
-    """Returns whether every run reached its end."""
-    console = Console()
+    """Returns whether every run reached its end; one that fails is named, and the others go on."""
+    console = Console(highlight=False, soft_wrap=True, markup=False)
     known: set[Path] = set()
+    whole = True
     while True:  # what is asked for next may depend on what has come out
-        todo: Todo = []
-        for request, waits in requests(study, scale, seeds, settings, rates=rates, finished=finished_in(out)):
-            _ = request.config  # an impossible setting is refused before the first run starts
-            run = RunDirectory(request.directory(out))
-            if run.path in known:
-                continue
-            known.add(run.path)
-            if is_done(run):
-                console.print(f"finished already: {run.path}", highlight=False)
-            else:
-                todo.append((request, run, waits))
+        todo, done = runs_left(study, scale, seeds, out, settings, rates=rates)
+        for run in done:
+            if run.path not in known:
+                console.print(f"finished already: {run.path}")
+        todo = [line for line in todo if line[1].path not in known]
+        known |= {run.path for run in done} | {run.path for _, run, _ in todo}
         if not todo:
-            return True
+            return whole
         first = {request.experiment: (request, run) for request, run, _ in reversed(todo)}
         for request, run in first.values():  # missing data is downloaded once, or missed once
             make_task(request, request.config, run, data_root(data_dir)).prepare()
-        if not _run_all(todo, scale=scale, out=out, jobs=jobs, data_dir=data_dir):
+        ends = _run_all(todo, scale=scale, out=out, jobs=jobs, data_dir=data_dir)
+        known |= set(ends)
+        for path, failure in ends.items():
+            if failure:
+                console.print(f"failed: {path}: {failure}")
+        if None in ends.values():  # interrupted
             return False
+        whole = whole and not any(ends.values())
 
 
-def _run_all(todo: Todo, *, scale: str, out: Path, jobs: int, data_dir: Path | None) -> bool:
+def _run_all(todo: Todo, *, scale: str, out: Path, jobs: int, data_dir: Path | None) -> dict[Path, str | None]:
+    """How each run ended: an empty string, or its last line, or None where it was interrupted, and all with it."""
     if jobs == 1:  # in this process: starting another one takes longer than a tiny run
+        ends: dict[Path, str | None] = {}
         with threads(1 if scale == "tiny" else None):
-            return all(
-                run_training(request, run.path, resume=run.last.exists(), data_dir=data_dir)
-                for request, run, _ in todo
-            )
+            for request, run, _ in todo:
+                try:
+                    ends[run.path] = "" if run_training(request, run.path, resume=True, data_dir=data_dir) else None
+                except FAILURES as error:
+                    ends[run.path] = str(error)
+                if ends[run.path] is None:
+                    break
+        return ends
     stop = threading.Event()
 
-    def start(request: Request, run: RunDirectory) -> bool:
+    def start(request: Request, run: RunDirectory) -> str | None:
         if stop.is_set():
-            return False
+            return None
         with watch.running(request, run.path) as silent:
-            words, stdout = _command(request, run, out, data_dir), subprocess.DEVNULL if silent else None
-            code = subprocess.run(words, env=_environment(jobs), stdout=stdout).returncode
-        if code:
+            words, stdout = command(request, out, data_dir), subprocess.DEVNULL if silent else None
+            code = subprocess.run(words, env=environment, pass_fds=[pipe], stdout=stdout).returncode
+        if code == INTERRUPTED:
             stop.set()
-        return code == 0
+            return None
+        return (run.failure() or f"it ended with code {code}") if code else ""
 
-    def start_all(late: bool) -> bool:
-        started = [pool.submit(start, request, run) for request, run, waits in todo if waits == late]
-        return all(future.result() for future in started)
+    def start_all(late: bool) -> dict[Path, str | None]:
+        started = {run.path: pool.submit(start, request, run) for request, run, waits in todo if waits == late}
+        return {path: future.result() for path, future in started.items()}
 
-    with Watch(Console()) as watch, ThreadPoolExecutor(max_workers=jobs) as pool:
+    with lifeline() as (pipe, more), Watch(Console()) as watch, ThreadPoolExecutor(max_workers=jobs) as pool:
+        environment = _environment(jobs) | more
         try:
-            return start_all(False) and start_all(True)
+            return start_all(False) | start_all(True)
         except KeyboardInterrupt:  # which the runs have heard, too: they end with their step, and save
             stop.set()
-            return False
+            return {run.path: None for _, run, _ in todo}
 
 
-def _command(request: Request, run: RunDirectory, out: Path, data_dir: Path | None) -> list[str]:
-    words = [sys.executable, "-m", "momentum_transformer", "train", request.experiment, "--model", request.model]
-    words += ["--scale", request.scale, "--seed", str(request.seed), "--runs", str(out)]
-    words += [] if data_dir is None else ["--data-dir", str(data_dir)]
-    for setting in request.settings:
-        words += ["--set", setting]
-    return [*words, "--resume"] if run.last.exists() else words
+def command(request: Request, out: Path, data_dir: Path | None) -> list[str]:
+    """What runs a request below `out` in a process of its own, or carries it on."""
+    return [sys.executable, "-m", "momentum_transformer", *train_words(request, ("--runs", str(out)), data_dir)]
 
 
 @contextmanager

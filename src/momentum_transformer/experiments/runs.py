@@ -1,6 +1,7 @@
 """From a request (experiment, model, scale, seed, settings) to a run directory, and back again."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -9,17 +10,28 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from ..data.folder import data_root
-from ..training.checkpoint import load_model, read_checkpoint
-from ..training.distributed import World, join_world
-from ..training.loop import evaluate, train
-from ..training.run_directory import RunDirectory, RunError
+from ..data.folder import DataError, data_root
+from ..generation.translation_scores import ScoreError
+from ..training.checkpoint import CheckpointError, load_model, read_checkpoint
+from ..training.distributed import World, WorldError, join_world
+from ..training.loop import TrainingError, evaluate, train
+from ..training.run_directory import RunDirectory, RunError, provenance
 from ..training.task import HasTest, KnowsItsRun, Task
 from . import EXPERIMENTS
 from .configuration import ConfigurationError, from_json, nearest, override, to_json
 from .experiment import Experiment
 
-LONGEST_NAME = 200
+LONGEST_NAME = 200  # of a run's folder; file systems allow 255 bytes
+FAILURES = (  # of one run
+    CheckpointError,
+    ConfigurationError,
+    DataError,
+    RunError,
+    ScoreError,
+    TrainingError,
+    WorldError,
+)
+INTERRUPTED = 130  # the exit code of a run that was stopped and saved
 SHOWN = 8  # metrics of the test split on the terminal; all are in metrics.jsonl
 
 
@@ -43,41 +55,93 @@ class Request:
 
     def directory(self, root: Path) -> Path:
         """runs/<experiment>/<model>/<scale>-seed<k>, with what was changed by --set behind it."""
-        changed = "".join(f",{setting}" for setting in sorted(self.settings))
-        name = f"{self.scale}-seed{self.seed}{changed.replace('/', '_')}"
-        if len(name.encode()) > LONGEST_NAME:  # file systems allow 255 bytes
-            name = f"{self.scale}-seed{self.seed},{sha256(changed.encode()).hexdigest()[:16]}"
+        changed = sorted(self.settings)
+        name = ",".join((f"{self.scale}-seed{self.seed}", *changed)).replace("/", "_")
+        if len(name.encode()) > LONGEST_NAME:
+            name = ",".join((f"{self.scale}-seed{self.seed}", *map(_shortened, changed)))
         return root / self.experiment / self.model / name
 
 
+def _shortened(setting: str) -> str:
+    """A setting with a digest in place of a long value."""
+    name, _, value = setting.partition("=")
+    digest = sha256(value.encode()).hexdigest()[:16]
+    return f"{name}={value if len(value) <= len(digest) else digest}".replace("/", "_")
+
+
+def train_words(request: Request, place: Sequence[str], data_dir: Path | None = None) -> list[str]:
+    """The words after `momentum` that run a request in a place (--runs or --out), or carry it on."""
+    words = ["train", request.experiment, "--model", request.model, "--scale", request.scale]
+    words += ["--seed", str(request.seed), *(word for setting in request.settings for word in ("--set", setting))]
+    return [*words, *place, *([] if data_dir is None else ["--data-dir", str(data_dir)]), "--resume"]
+
+
 def run_training(request: Request, out: Path, *, resume: bool, data_dir: Path | None = None) -> bool:
-    """Train in `out`, then score the best checkpoint on the test split; returns whether the last step was reached."""
+    """Train in `out`, then score the best checkpoint on the test split; returns whether the last step was reached.
+
+    With `resume`, a run that has begun is carried on, and one that has ended is left as it is.
+    """
     run = RunDirectory(out)
     config = request.config
-    with join_world() as world:
-        if resume and load_run(out) != (request, config):  # what a newer version added has its default in older runs
-            raise RunError(f"{out} was started with other settings; resume it with the command in provenance.json")
-        task = make_task(request, config, run, data_root(data_dir, _remembered(run) if resume else None))
-        if world.leads:
-            task.prepare()
-        world.any(False)  # one process downloads, the others wait and find the files
+    with join_world(config.train.context) as world, ExitStack() as owned:
+        begun = _led(world, lambda: _has_begun(run, request, resume=resume))
+        if _led(world, lambda: begun and run.concluded(config.train.steps)):
+            return True
+        task = make_task(request, config, run, data_root(data_dir, _remembered(run) if begun else None))
+        _led(world, lambda: bool(task.prepare()))  # one process downloads, the others wait and find the files
         origin = task.prepare()
-        if world.leads and not resume:
-            run.create({**to_json(request), "config": to_json(config)}, origin)
-            if isinstance(task, KnowsItsRun):
-                task.keep()
+
+        def own() -> bool:
+            owned.enter_context(run.owned())
+            owned.enter_context(run.failure_noted())
+            if not _has_begun(run, request, resume=resume):  # nor since it was looked at above
+                keep = task.keep if isinstance(task, KnowsItsRun) else lambda: None
+                run.create({**to_json(request), "config": to_json(config)}, origin, keep)
+            elif not (run.path / "provenance.json").exists():  # an older version was killed before it wrote this
+                run.write("provenance.json", provenance() | {"data": origin})
+            return True
+
+        _led(world, own)
         title = f"{request.experiment} {request.model}"
-        finished = train(task, config.train, run=run, world=world, seed=request.seed, resume=resume, title=title)
+        finished = train(task, config.train, run=run, world=world, seed=request.seed, title=title)
         if finished:
+            if config.train.parallel == "fsdp":  # a model whose weights are in one place
+                task = make_task(request, config, run, data_root(data_dir, _remembered(run)))
+                task.model.to(world.device)
+                task.prepare()
             _conclude(task, request, run, world)
             if world.leads:
                 run.append_metrics({"kind": "concluded", "step": config.train.steps})
+                run.sync_logs()
         return finished
 
 
 def experiment_of(path: Path) -> str:
     """The experiment of a run directory."""
     return str(RunDirectory(path).read("config.json").get("experiment"))
+
+
+def _led(world: World, action: Callable[[], bool]) -> bool:
+    """What the leading process finds, for all; where it fails, all end, and it says why."""
+    found, failure = False, None
+    if world.leads:
+        try:
+            found = action()
+        except Exception as error:
+            failure = error
+    if world.any(failure is not None):
+        raise failure or RunError("the leading process cannot go on; its message says why")
+    return world.any(found)
+
+
+def _has_begun(run: RunDirectory, request: Request, *, resume: bool) -> bool:
+    """Whether there is something to carry on; refuses what must not be."""
+    if not (resume and run.exists()):
+        run.refuse_to_overwrite()
+        return False
+    if load_run(run.path) != (request, request.config):  # what a newer version added has its default in older runs
+        raise RunError(f"{run.path} was started with other settings; resume it with the command in provenance.json")
+    return True
 
 
 def load_run(path: Path) -> tuple[Request, Any]:
@@ -128,7 +192,8 @@ def run_evaluation(
     with join_world() as world:
         task.model.to(world.device)
         if split == "test":
-            return _score_test(task, config, RunDirectory(path), world, which)
+            with RunDirectory(path).owned() if world.leads else nullcontext():
+                return _score_test(task, config, RunDirectory(path), world, which)
         torch.manual_seed(request.seed)
         batches = task.validation(config.train.steps + 1, world.rank, world.size)
         return evaluate(task, task.model, config.train, world, batches)
@@ -151,19 +216,24 @@ def _conclude(task: Task, request: Request, run: RunDirectory, world: World) -> 
         return
     world.any(False)  # the best checkpoint is on disk when the leader comes here
     load_model(run.best, task.model)
+    torch.manual_seed(request.seed)  # the same draws whether this process has trained or only carried on
     if isinstance(task, HasTest):
         metrics = _score_test(task, request.config, run, world, "best")
         shown = " ".join(f"{name} {value:.4f}" for name, value in list(metrics.items())[:SHOWN])
         more = f" and {len(metrics) - SHOWN} more in metrics.jsonl" if len(metrics) > SHOWN else ""
         Console(quiet=not world.leads).print(f"test split: {shown}{more}", highlight=False, soft_wrap=True)
     if samples is not None and world.leads:
-        for line in samples(task, run.path / "samples"):
+        try:
+            lines = samples(task, run.path / "samples")
+        except OSError as error:
+            raise RunError(f"{run.path}/samples cannot be written: {error}") from None
+        for line in lines:
             run.append_metrics(line)
 
 
 def _score_test(task: Task, config: Any, run: RunDirectory, world: World, which: str) -> dict[str, float]:
     assert isinstance(task, HasTest)
-    metrics = evaluate(task, task.model, config.train, world, task.test(world.rank, world.size))
+    metrics = evaluate(task, task.model, config.train, world, task.test(world.shard, world.shards))
     if world.leads:
         _, progress = read_checkpoint(run.best if which == "best" else run.last)
         run.append_metrics({"kind": "test", "step": progress["step"], "checkpoint": which, **metrics})

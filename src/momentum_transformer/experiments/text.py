@@ -24,7 +24,7 @@ from ..data.units import BYTES, Units, digest_of, load_units, save_units
 from ..generation.tokens import Sampling, Writer
 from ..models.language_model import LanguageModel
 from ..training.config import TrainConfig
-from ..training.task import Score
+from ..training.task import Score, part_of
 from .experiment import Experiment, Study, Variant, check_scale
 from .made import LACKS, MADE_MODELS, TINY_SIZES, TINY_TRAIN, sized
 from .models import ModelConfig
@@ -225,6 +225,11 @@ class TextTask:
 
     def derived(self, metrics: dict[str, float]) -> dict[str, float]:
         return {"perplexity": math.exp(min(metrics["loss"], 700.0))}
+
+    def part(self, batch: Windows, index: int, count: int) -> Windows:
+        """With the token after the part, which its last one must say."""
+        inputs = part_of(batch.tokens.shape[1] - 1, index, count)
+        return batch.columns(slice(inputs.start, inputs.stop + 1))
 
     def sample(self) -> str:
         """What the model writes after a line break; of a text without any, after its first token."""

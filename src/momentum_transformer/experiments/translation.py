@@ -90,7 +90,7 @@ class TranslationTask:
     def subwords(self) -> Subwords:
         """Of this run where it has been kept, else learned from the training text, before any distillation."""
         data = self.config.data
-        if self.run is not None and (self.run / VOCABULARY).exists():
+        if self.run is not None and RunDirectory(self.run).exists() and (self.run / VOCABULARY).exists():
             subwords = Subwords.load(self.run / VOCABULARY)
             kept = RunDirectory(self.run).read("provenance.json").get("data", {}).get("vocabulary")
             if subwords.digest != kept:

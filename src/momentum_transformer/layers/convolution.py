@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from ..backend.surroundings import short_convolution, two_way_convolution
+from ..context import Context, current_context, refuse_split
 from ..ops.checks import check_choice
+from ..ops.convolution import border
 from .situation import Situation
 
 Pasts = tuple[Tensor, Tensor, Tensor]  # (b, taps - 1, width) of q, k and v
@@ -50,7 +52,10 @@ class Convolution(nn.Module):
         heads, width = q.shape[1], q.shape[3]
         lines = [x.transpose(1, 2).flatten(2) for x in (q, k, v)]  # (b, n, h · d)
         weights, silu = (self.query, self.key, self.value), self.options.activation == "silu"
+        context = current_context()
         if at.causal:
+            if context is not None:
+                pasts = self._before(lines, at, context)
             before = (None, None, None) if pasts is None else pasts
             made = [
                 short_convolution(x, weight, past, mask=at.key_mask, reset=at.reset, silu=silu)
@@ -59,6 +64,7 @@ class Convolution(nn.Module):
             (q, q_past), (k, k_past), (v, v_past) = made
             pasts = q_past, k_past, v_past
         else:
+            refuse_split("a convolution without causal order")
             q, k, v = (
                 two_way_convolution(x, weight, turned=heads // 2 * width, mask=at.key_mask, reset=at.reset, silu=silu)
                 for x, weight in zip(lines, weights, strict=True)
@@ -66,6 +72,13 @@ class Convolution(nn.Module):
             pasts = None
         q, k, v = (x.unflatten(2, (heads, -1)).transpose(1, 2) for x in (q, k, v))
         return q, k, v, pasts
+
+    def _before(self, lines: list[Tensor], at: Situation, context: Context) -> Pasts:
+        """The last tokens of q, k and v of the processes before this one, in one exchange."""
+        made = [border(x, self.options.taps - 1, mask=at.key_mask, reset=at.reset) for x in lines]
+        last = torch.cat([x for _, x in made], -1)
+        q, k, v = context.state_before(made[0][0], last).chunk(3, -1)
+        return q, k, v
 
     def _check(self, past: Tensor, q: Tensor) -> None:
         shape = (q.shape[0], self.options.taps - 1, q.shape[1] * q.shape[3])

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..context import refuse_split
 from ..ops.checks import check_mask, check_qkv
 from ..ops.softmax import softmax_attention
 from .convolution import ShortConvolution
@@ -42,6 +43,7 @@ class Linformer(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, at: Situation) -> tuple[Tensor, Any]:
         at.refuse_reset("LinformerAttention")
+        refuse_split("Linformer")
         if at.causal:
             raise ValueError(
                 "LinformerAttention cannot be causal: each of its mixtures holds tokens from the whole sequence; "

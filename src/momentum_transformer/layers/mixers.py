@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..attention import WEIGHTINGS, Weighting, linear_attention, momentum_attention, recurrent_attention
+from ..context import refuse_split
 from ..ops.checks import MOMENTUM, STEP_SIZE, check_choice, check_number
 from ..ops.feature_maps import FeatureMap, elu_plus_one
 from ..ops.softmax import check_window, softmax_attention
@@ -61,6 +62,7 @@ class WindowAttention:
 def _softmax(
     q: Tensor, k: Tensor, v: Tensor, at: Situation, *, dropout: float, window: int | None
 ) -> tuple[Tensor, Any]:
+    refuse_split("softmax attention")
     found = softmax_attention(
         q,
         k,

@@ -1,9 +1,18 @@
-"""Where a token stands: fixed sines and cosines."""
+"""Where a token stands, as a number and as fixed sines and cosines."""
 
 import math
 
 import torch
 from torch import Tensor
+
+from ..context import current_context
+
+
+def positions_of(n: int, device: torch.device) -> Tensor:
+    """(n,) of the tokens of a sequence, or of this process's part of it."""
+    context = current_context()
+    first = 0 if context is None else context.first_position(n, device)
+    return torch.arange(first, first + n, device=device)
 
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:

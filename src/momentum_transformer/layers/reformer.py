@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ..context import refuse_split
 from ..ops.lsh import lsh_attention
 from .convolution import ShortConvolution
 from .parts import WithParts, with_parts
@@ -37,6 +38,7 @@ class ReformerAttention:
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, at: Situation) -> tuple[Tensor, Any]:
         at.refuse_reset("ReformerAttention")
+        refuse_split("Reformer")
         if at.state is not None or at.return_state:
             raise ValueError(
                 "ReformerAttention has no state: which tokens share a chunk depends on the whole sequence; "

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from ..context import in_this_context
 from ..layers.block import Activation, Block, Norm, Preset
 from ..layers.mixers import MomentumAttention
 from ..layers.presets import PaperBlock
@@ -122,7 +123,8 @@ class Encoder(nn.Module):
         for block, layer_state in zip(self.blocks, before, strict=True):
             told = {"key_mask": key_mask, "reset": reset, "state": layer_state, "return_state": return_state}
             if self.gradient_checkpointing and self.training:
-                x, memory, layer_state = self._gradient_checkpointing_func(partial(block, **told), x, memory)
+                again = in_this_context(partial(block, **told))
+                x, memory, layer_state = self._gradient_checkpointing_func(again, x, memory)
             else:
                 x, memory, layer_state = block(x, memory, **told)
             after.append(layer_state)

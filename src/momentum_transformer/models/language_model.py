@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor, nn
 
-from ..layers.positions import sinusoids
+from ..context import refuse_split
+from ..layers.positions import positions_of, sinusoids
 from .encoder import Encoder, EncoderState
 
 
@@ -43,8 +44,10 @@ class LanguageModel(nn.Module):
         With a mask `at` (b, n): (m, vocabulary), of its m positions only, which saves the others. With `reset` (b, n),
         True where a document begins, no token sees one of an earlier document.
         """
-        places = torch.arange(tokens.shape[1], device=tokens.device)
+        places = positions_of(tokens.shape[1], tokens.device)
         if reset is not None:
+            if self.positions:
+                refuse_split("a model with positions, and a text of several documents,")
             places = places - torch.where(reset, places, 0).cummax(1).values
         y = self.encoder(self.embed(tokens, places), reset=reset)
         return self.head(y if at is None else y[at])
@@ -52,7 +55,8 @@ class LanguageModel(nn.Module):
     def prefill(self, tokens: Tensor) -> tuple[Tensor, LanguageModelState]:
         """The same, and the state from which `step` goes on."""
         b, n = tokens.shape
-        y, state = self.encoder(self.embed(tokens, torch.arange(n, device=tokens.device)), return_state=True)
+        refuse_split("prefill")
+        y, state = self.encoder(self.embed(tokens, positions_of(n, tokens.device)), return_state=True)
         return self.head(y), LanguageModelState(state, torch.full((b,), n, device=tokens.device))
 
     def step(self, token: Tensor, state: LanguageModelState) -> tuple[Tensor, LanguageModelState]:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..context import refuse_split
 from ..layers.positions import sinusoids
 from .encoder import Encoder, EncoderState
 
@@ -71,6 +72,7 @@ class PixelModel(nn.Module):
         return PixelModelState(self.encoder.initial_state(batch_size), position)
 
     def _shifted(self, pixels: Tensor) -> Tensor:
+        refuse_split("a pixel model")
         return torch.cat([pixels.new_full((pixels.shape[0], 1), START, dtype=torch.long), pixels.long()], 1)
 
     def _embed(self, tokens: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ..layers.positions import sinusoids
+from ..layers.positions import positions_of, sinusoids
 from .encoder import Encoder
 
 
@@ -26,6 +26,6 @@ class SequenceRegressor(nn.Module):
         """inputs (b, n, features) → (b, n)."""
         embedded = self.embedding(inputs)
         if self.positions:
-            place = sinusoids(torch.arange(inputs.shape[1], device=inputs.device), embedded.shape[-1])
+            place = sinusoids(positions_of(inputs.shape[1], inputs.device), embedded.shape[-1])
             embedded = torch.cat([embedded, place.to(embedded.dtype).expand(len(embedded), -1, -1)], -1)
         return self.value(self.encoder(embedded)).squeeze(-1)

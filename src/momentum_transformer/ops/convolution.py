@@ -24,15 +24,8 @@ def short_convolution(
     n, before = x.shape[1], weight.shape[1] - 1
     dtype, wide = x.dtype, torch.promote_types(x.dtype, torch.float32)
     x, weight = x.to(wide), weight.to(wide)
-    document = None if reset is None else reset.cumsum(1)
-    order = None
-    if mask is not None:  # the tokens that exist, first
-        order = torch.argsort(~mask, dim=1, stable=True)
-        x = torch.where(mask[..., None], x, 0).gather(1, order[..., None].expand(x.shape))
-        document = None if document is None else document.gather(1, order)
     past = x.new_zeros(x.shape[0], before, x.shape[2]) if past is None else past.to(dtype).to(wide)
-    line = torch.cat([past, x], 1)
-    number = None if document is None else F.pad(document, (before, 0))
+    line, number, order = _line(x, past, mask, reset)
     y = torch.zeros_like(x) if bias is None else bias.to(wide).expand(x.shape)
     for r in range(before + 1):  # r tokens ago
         earlier = line[:, before - r : before - r + n]
@@ -67,6 +60,39 @@ def two_way_convolution(
         x[..., turned:].flip(1), weight[turned:], bias=back_bias, mask=mask, reset=reset, silu=silu
     )
     return torch.cat([ahead, back.flip(1)], 2)
+
+
+def border(
+    x: Float[Tensor, "b n c"],
+    before: int,
+    *,
+    mask: Bool[Tensor, "b n"] | None = None,
+    reset: Bool[Tensor, "b n"] | None = None,
+) -> tuple[Float[Tensor, "b r r"], Float[Tensor, "b r c"]]:
+    """The last `before` tokens after these are transition @ past + last: what is left of the past, and their own."""
+    b, n, c = x.shape
+    tail = x[:, -before:] if mask is None and reset is None else x
+    line, number, _ = _line(tail, x.new_zeros(b, before, c), mask, reset)
+    count = torch.full((b,), n, device=x.device) if mask is None else mask.sum(1)
+    place = torch.arange(before, device=x.device)
+    kept = place == (place[:, None] + count[:, None, None])
+    if reset is not None:
+        kept = kept & ~reset.any(1)[:, None, None]
+    return kept.to(x.dtype), _last(line, number, mask, before, reset)
+
+
+def _line(
+    x: Tensor, past: Tensor, mask: Tensor | None, reset: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The past and the tokens that exist, the number of each one's document, and the order that put them first."""
+    document = None if reset is None else reset.cumsum(1)
+    order = None
+    if mask is not None:
+        order = torch.argsort(~mask, dim=1, stable=True)
+        x = torch.where(mask[..., None], x, 0).gather(1, order[..., None].expand(x.shape))
+        document = None if document is None else document.gather(1, order)
+    number = None if document is None else F.pad(document, (past.shape[1], 0))
+    return torch.cat([past, x], 1), number, order
 
 
 def _last(line: Tensor, number: Tensor | None, mask: Tensor | None, before: int, reset: Tensor | None) -> Tensor:

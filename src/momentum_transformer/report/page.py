@@ -2,6 +2,7 @@
 
 import base64
 import html
+import io
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ import matplotlib.pyplot as plt
 from ..experiments import REPRODUCTIONS
 from ..experiments.experiment import Variant
 from ..experiments.gap import GAP
+from ..training.durable import make_folder, replace_file
+from ..training.run_directory import RunError
 from .collect import Run, collect
 from .efficiency import efficiency_sections
 from .figures import svg
@@ -67,20 +70,32 @@ def write_report(paths: list[Path], out: Path) -> tuple[Path, list[str]]:
     runs, left_out = collect(paths)
     sections = [*gap_sections(runs), *regression_sections(runs), *make_sections(runs), *efficiency_sections(paths)]
     sections += other_sections(_without_section(runs, {section.name for section in sections}))
-    out.mkdir(parents=True, exist_ok=True)
-    drawn = []
-    for section in sections:
-        section.figure.savefig(out / f"{section.name}.png", dpi=150)
-        text = svg(section.figure)
-        (out / f"{section.name}.svg").write_text(text)
-        drawn.append(interactive(section.figure, text))
-        (out / f"{section.name}.md").write_text(markdown(section))
-        for label, picture in section.gallery:
-            (out / f"{section.name}-{label}.png").write_bytes(picture.read_bytes())
-    plt.close("all")
+    drawn = [svg(section.figure) for section in sections]
+    shown = [interactive(section.figure, drawing) for section, drawing in zip(sections, drawn, strict=True)]
     page = out / "index.html"
-    page.write_text(_page(sections, drawn, runs, left_out))
+    try:
+        make_folder(out)
+        for section, drawing in zip(sections, drawn, strict=True):
+            _write(out / f"{section.name}.png", _png(section))
+            _write(out / f"{section.name}.svg", drawing.encode())
+            _write(out / f"{section.name}.md", markdown(section).encode())
+            for label, picture in section.gallery:
+                _write(out / f"{section.name}-{label}.png", picture.read_bytes())
+        _write(page, _page(sections, shown, runs, left_out).encode())
+    except OSError as error:
+        raise RunError(f"the report cannot be written: {error}; name another place with --out") from None
+    plt.close("all")
     return page, left_out
+
+
+def _write(path: Path, content: bytes) -> None:
+    replace_file(path, lambda temporary: temporary.write_bytes(content))
+
+
+def _png(section: Section) -> bytes:
+    picture = io.BytesIO()
+    section.figure.savefig(picture, format="png", dpi=150)
+    return picture.getvalue()
 
 
 def markdown(section: Section) -> str:

@@ -15,7 +15,7 @@ FIRST = 1  # evaluations that are not drawn: before the first step
 
 def text_section(found: list[Group], scale: str, title: str) -> Section | None:
     """None while no run has been scored on the test split."""
-    scored = [group for group in found if len(group.test("loss"))]
+    scored = [group for group in found if len(group.test("perplexity"))]
     if not scored:
         return None
     rows = tuple(

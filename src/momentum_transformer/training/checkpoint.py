@@ -4,7 +4,7 @@ Tensors are named `model.<parameter>` and `optimizer.<number>.<name>`; counters 
 """
 
 import json
-import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,30 +13,41 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from .durable import make_folder, replace_file
+
 
 class CheckpointError(Exception):
     """A checkpoint that cannot be written or read; the message is for the user."""
 
 
 def save_checkpoint(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None, progress: dict[str, Any]
+    path: Path, weights: Mapping[str, Tensor], optimizer: torch.optim.Optimizer | None, progress: dict[str, Any]
 ) -> None:
-    """Write beside `path`, then take its place. If writing fails, what was at `path` is untouched."""
-    tensors = {f"model.{name}": tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    """Write beside `path`, then take its place. If writing fails, what was at `path` is untouched.
+
+    Weights that are not finite are no checkpoint: nobody could carry on from them.
+    """
+    tensors = {f"model.{name}": tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    kept = f"; the checkpoint before it is safe in {path}" if path.exists() else ""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise CheckpointError(
+                f"{name} is not finite after step {progress.get('step')}, so it was not saved{kept}. "
+                "Try a smaller train.learning_rate, or train.precision=float32"
+            )
     if optimizer is not None:
         for number, state in optimizer.state_dict()["state"].items():
             for name, value in state.items():
                 tensors[f"optimizer.{number}.{name}"] = torch.as_tensor(value).cpu().contiguous()
-    temporary = path.with_name(path.name + ".writing")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def write(temporary: Path) -> None:
         save_file(tensors, temporary, metadata={"progress": json.dumps(progress)})
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        temporary.chmod(path.parent.stat().st_mode & 0o666)  # for everyone who may read the folder
+
+    try:
+        make_folder(path.parent)
+        replace_file(path, write)
     except (OSError, SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
-        kept = f"; the checkpoint before it is safe in {path}" if path.exists() else ""
         raise CheckpointError(f"could not write {path}: {error}{kept}") from error
 
 

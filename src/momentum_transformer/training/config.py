@@ -26,17 +26,25 @@ class TrainConfig:
     select: Literal["loss", "accuracy"] = "loss"  # which metric of validation decides what the best checkpoint is
     precision: Literal["float32", "bfloat16", "float16", "mixed"] = "float32"  # mixed: float16 on a GPU only
     compile: bool = False
+    parallel: Literal["ddp", "fsdp"] = "ddp"  # of several processes: each has all weights, or a share of them
+    context: int = 1  # processes that share each sequence
     log_every: int = 10
     evaluate_every: int = 100
     save_every: int = 500
 
     def __post_init__(self) -> None:
-        whole = ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "save_every")
+        whole = ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "save_every", "context")
         for name in whole:
             if getattr(self, name) < 1:
                 raise ValueError(f"train.{name} must be 1 or more, not {getattr(self, name)}")
         for name in ("learning_rate", "clip_norm", "epsilon"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"train.{name} must be positive, not {getattr(self, name)}")
+        if self.parallel == "fsdp" and self.compile:
+            raise ValueError("train.parallel=fsdp does not go with train.compile")
+        if self.parallel == "fsdp" and self.precision == "float16":
+            raise ValueError("train.parallel=fsdp knows no float16; use train.precision=bfloat16")
+        if self.context > 1 and self.compile:
+            raise ValueError("train.context above 1 does not go with train.compile")
         if self.schedule in ("one-cycle", "cosine") and not 0 <= self.warmup < 1:
             raise ValueError(f"train.warmup is a share of the steps, in [0, 1), not {self.warmup}")

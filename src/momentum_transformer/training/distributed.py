@@ -1,14 +1,25 @@
-"""One process or many: `torchrun` sets the environment, and the rest of the code asks here."""
+"""One process or many: `torchrun` sets the environment, and the rest of the code asks here.
+
+Processes share the rows of a batch, and with `train.context` the tokens of a sequence: neighbours in rank have parts
+of the same sequences.
+"""
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from ..context import ContextError, context_parallel
+
+
+class WorldError(Exception):
+    """Processes that cannot work together as they are asked to; the message is for the user."""
 
 
 @dataclass(frozen=True)
@@ -16,13 +27,42 @@ class World:
     rank: int
     size: int
     device: torch.device
+    context: int = 1  # processes that share a sequence
+    group: dist.ProcessGroup | None = None  # they, and this one
 
     @property
     def leads(self) -> bool:
         """Whether this process writes files and speaks to the user."""
         return self.rank == 0
 
-    def wrap(self, model: nn.Module) -> nn.Module:
+    @property
+    def shard(self) -> int:
+        """Which share of a batch's rows this process has, of `shards`."""
+        return self.rank // self.context
+
+    @property
+    def shards(self) -> int:
+        return self.size // self.context
+
+    @property
+    def part(self) -> int:
+        """Which part of each sequence this process has, of `context`."""
+        return self.rank % self.context
+
+    @contextmanager
+    def splitting(self) -> Iterator[None]:
+        """Inside, models see this process's part of each sequence."""
+        if self.group is None:
+            yield
+            return
+        try:
+            with context_parallel(self.group):
+                yield
+        except ContextError as error:
+            raise WorldError(f"train.context={self.context}: {error}") from None
+
+    def replicate(self, model: nn.Module) -> nn.Module:
+        """The same weights in every process, which average their gradients."""
         return DistributedDataParallel(model) if self.size > 1 else model
 
     def sum(self, values: Tensor) -> Tensor:
@@ -36,10 +76,25 @@ class World:
         return flag if self.size == 1 else bool(self.sum(torch.tensor(float(flag), device=self.device)).item())
 
 
+def last_sync_only(model: nn.Module, last: bool) -> AbstractContextManager[Any]:
+    """Gradients travel between processes once a step, not once a micro-batch."""
+    set_sync = getattr(model, "set_requires_gradient_sync", None)
+    if set_sync is not None:  # of FSDP2
+        set_sync(last)
+        return nullcontext()
+    no_sync = getattr(model, "no_sync", None)
+    return nullcontext() if last or no_sync is None else no_sync()
+
+
 @contextmanager
-def join_world() -> Iterator[World]:
-    """The process group of `torchrun`, or a world of one."""
+def join_world(context: int = 1) -> Iterator[World]:
+    """The process group of `torchrun`, or a world of one; `context` processes share a sequence."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size % context:
+        raise WorldError(
+            f"train.context={context} needs a multiple of {context} processes, not {size}; "
+            f"start with torchrun --nproc-per-node {context} -m momentum_transformer train ..."
+        )
     cuda = torch.cuda.is_available()
     local = int(os.environ.get("LOCAL_RANK", "0"))
     device = torch.device("cuda", local) if cuda else torch.device("cpu")
@@ -48,8 +103,15 @@ def join_world() -> Iterator[World]:
     if size == 1:
         yield World(0, 1, device)
         return
-    dist.init_process_group("nccl" if cuda else "gloo")
+    joined = dist.is_initialized()  # by whoever calls us
+    if not joined:
+        dist.init_process_group("nccl" if cuda else "gloo")
     try:
-        yield World(dist.get_rank(), size, device)
+        rank, group = dist.get_rank(), None
+        for first in range(0, size, context) if context > 1 else ():  # every process names every group
+            made = dist.new_group(list(range(first, first + context)))
+            group = made if rank // context == first // context else group
+        yield World(rank, size, device, context, group)
     finally:
-        dist.destroy_process_group()
+        if not joined:
+            dist.destroy_process_group()

@@ -5,11 +5,10 @@ carrying on from it is bit-identical to never having stopped.
 """
 
 import math
-import signal
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,12 +16,15 @@ from torch import Tensor, nn
 
 from .checkpoint import load_model, load_optimizer, save_checkpoint
 from .config import TrainConfig
-from .distributed import World
+from .distributed import World, WorldError, last_sync_only
+from .interruption import interruptible
 from .optimizers import betas, clip_gradients, learning_rate, make_optimizer
+from .precision import autocast, precision_of
 from .progress import Progress
 from .recorder import Recorder
 from .run_directory import RunDirectory, machine_load
-from .task import Derives, Task, WritesSamples
+from .sharded import load_shards, newest, save_shards, shard, whole, whole_weights
+from .task import Derives, HasParts, Task, WritesSamples
 
 
 class TrainingError(Exception):
@@ -39,80 +41,158 @@ class Counters:
     cpu_seconds: float | None = 0.0
     best_score: float = math.inf  # of the validation data; lower is better
     best_step: int = 0
+    losses: list[float] = field(default_factory=list)  # of the steps since the last line of the log
+    logged_step: int = 0
+    logged_seconds: float = 0.0
+    scaler: dict[str, Any] = field(default_factory=dict)  # of gradients in float16
 
 
-def train(
-    task: Task, config: TrainConfig, *, run: RunDirectory, world: World, seed: int, resume: bool, title: str
-) -> bool:
-    """Train until the last step or an interruption; returns whether the last step was reached."""
+def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, seed: int, title: str) -> bool:
+    """Train from the last checkpoint, or from step 0 where there is none, until the last step or an interruption.
+
+    Returns whether the last step was reached.
+    """
+    _refuse_to_split(task, config, world)
     model = task.model.to(world.device)
+    wrapped, sharded = _spread(model, config, world), config.parallel == "fsdp"
     optimizer = make_optimizer(model.parameters(), config)
-    counters = _resumed(model, optimizer, run, world) if resume else Counters()
-    scaler = torch.amp.GradScaler(world.device.type, enabled=_precision(config, world) == "float16")
-    wrapped = world.wrap(model)
-    if config.compile:
-        wrapped = torch.compile(wrapped)  # type: ignore[assignment]
+    scaler = torch.amp.GradScaler(world.device.type, enabled=precision_of(config, world) == "float16")
+    resume = world.any(world.leads and bool(newest(run.shards) if sharded else run.last.exists()))
+    counters = _resumed(model, optimizer, scaler, run, world, sharded=sharded) if resume else Counters()
+    if world.leads:
+        run.forget_metrics_after(counters.step if resume else -1)
 
     with (
         Progress(title, config.steps, counters.step, leads=world.leads) as progress,
-        _interruptible() as interrupted,
+        Recorder(run, leads=world.leads, resumed_at=counters.step) as recorder,
+        interruptible() as interrupted,
     ):
-        recorder = Recorder(run, leads=world.leads, resumed_at=counters.step)
-        if counters.step == 0:
-            _evaluate(task, model, config, world, counters, recorder, progress)
-            if world.leads:
-                save_checkpoint(run.best, model, None, vars(counters))
-        recent: list[Tensor] = []
+
+        def evaluate_now() -> bool:
+            torch.manual_seed(_mix(seed, counters.step, world.rank))  # not what happened to come before
+            return _evaluate(task, model, config, world, counters, recorder, progress)
+
+        save = _saver(run, model, counters, scaler, recorder, world, sharded=sharded)
+        if not resume:
+            evaluate_now()
+            save(run.best)
+            save(run.last, optimizer)
+        recent: list[Tensor] = []  # this process's part of the losses that are not in `counters` yet
         started, cpu_started = time.perf_counter(), time.process_time()
-        logged_at = (counters.step, counters.seconds)
         while counters.step < config.steps:
             recent.append(_step(task, wrapped, optimizer, scaler, config, world, seed, counters.step))
             counters.step += 1
-            now = counters.step
-            last = now == config.steps
-            stop = world.any(interrupted.is_set) if world.size > 1 else interrupted.is_set
-            due_log = now % config.log_every == 0 or last or stop
+            now, last = counters.step, counters.step == config.steps
+            stop = world.any(interrupted.is_set)
+            due_log = now % config.log_every == 0 or last
             due_evaluation = now % config.evaluate_every == 0 or last
             due_save = now % config.save_every == 0 or last or stop
             if not (due_log or due_evaluation or due_save):
                 continue
-            losses = world.sum(torch.stack(recent)).tolist()
+            losses, recent = world.sum(torch.stack(recent)).tolist(), []
             counters.seconds += time.perf_counter() - started
             if counters.cpu_seconds is not None:
                 counters.cpu_seconds += time.process_time() - cpu_started
             _refuse_nan(losses, now - len(losses), run)
+            counters.losses += losses
             if due_log:
-                steps, seconds = now - logged_at[0], counters.seconds - logged_at[1]
-                line = {
-                    "loss": sum(losses) / len(losses),
-                    "learning_rate": learning_rate(now - 1, config),
-                    "tokens_per_second": steps * task.tokens_per_step() / seconds if seconds else None,
-                    "seconds": counters.seconds,
-                }
+                line = _logged(counters, config, task.tokens_per_step())
                 recorder.write("train", now, line)
                 progress.log(now, line)
-                logged_at, recent = (now, counters.seconds), []
-            best = due_evaluation and _evaluate(task, model, config, world, counters, recorder, progress)
-            if best and world.leads:
-                save_checkpoint(run.best, model, None, vars(counters))
-            if due_save and world.leads:
-                save_checkpoint(run.last, model, optimizer, vars(counters))
+            if due_evaluation and evaluate_now():
+                save(run.best)
+            if due_save:
+                save(run.last, optimizer)
             if stop:
                 return False
             started, cpu_started = time.perf_counter(), time.process_time()
-        end = {"seconds": counters.seconds, "cpu_seconds": counters.cpu_seconds, "best_step": counters.best_step}
+        if sharded:
+            save(run.last)  # as one file, for all that reads weights
+        end = {name: getattr(counters, name) for name in ("seconds", "cpu_seconds", "best_step")}
         recorder.write("end", counters.step, {**end, "load": machine_load()})
-        recorder.close()
+        recorder.sync()
     return True
 
 
-def _resumed(model: nn.Module, optimizer: torch.optim.Optimizer, run: RunDirectory, world: World) -> Counters:
-    """The last checkpoint, with the metrics that came after it taken back."""
-    counters = Counters(**{"cpu_seconds": None, **load_model(run.last, model)})
-    load_optimizer(run.last, optimizer)
-    if world.leads:
-        run.forget_metrics_after(counters.step)
+def _spread(model: nn.Module, config: TrainConfig, world: World) -> nn.Module:
+    """The model as this process trains it, among all of them."""
+    if config.parallel == "fsdp":
+        return shard(model, world)
+    replicated = world.replicate(model)
+    return torch.compile(replicated) if config.compile else replicated  # type: ignore[return-value]
+
+
+def _saver(
+    run: RunDirectory,
+    model: nn.Module,
+    counters: Counters,
+    scaler: torch.amp.GradScaler,
+    recorder: Recorder,
+    world: World,
+    *,
+    sharded: bool,
+) -> Callable[..., None]:
+    """What saves a checkpoint, in all processes together: with an optimizer one to carry on from, else weights."""
+
+    def save(path: Path, optimizer: torch.optim.Optimizer | None = None) -> None:
+        if world.leads:
+            recorder.sync()  # a checkpoint never knows more steps than the metrics
+        counters.scaler = scaler.state_dict()
+        if sharded and optimizer is not None:
+            save_shards(run.shards, model, optimizer, vars(counters), world)
+            return
+        weights = whole_weights(model)
+        if world.leads:
+            save_checkpoint(path, weights, optimizer, vars(counters))
+
+    return save
+
+
+def _refuse_to_split(task: Task, config: TrainConfig, world: World) -> None:
+    """What cannot be shared by so many processes."""
+    if world.context > 1 and not isinstance(task, HasParts):
+        raise WorldError(f"train.context={world.context}: the sequences of this experiment cannot be split; use 1")
+    if config.parallel == "fsdp" and precision_of(config, world) == "float16":
+        raise WorldError("train.parallel=fsdp knows no float16, which is mixed here; use train.precision=bfloat16")
+    if config.batch_size < world.shards * config.accumulate:
+        raise WorldError(
+            f"train.batch_size={config.batch_size} is too small for {world.shards} processes "
+            f"with train.accumulate={config.accumulate}: each needs a row; raise it, or use fewer processes"
+        )
+
+
+def _resumed(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler,
+    run: RunDirectory,
+    world: World,
+    *,
+    sharded: bool,
+) -> Counters:
+    """The last checkpoint; what a version before did not count is counted from here."""
+    last = newest(run.shards) if sharded else None
+    stored = load_model(run.last, model) if last is None else load_shards(last, model, optimizer, world)
+    before = {"cpu_seconds": None, "logged_step": stored["step"], "logged_seconds": stored["seconds"]}
+    counters = Counters(**{**before, **stored})
+    if last is None:
+        load_optimizer(run.last, optimizer)
+    if counters.scaler:
+        scaler.load_state_dict(counters.scaler)
     return counters
+
+
+def _logged(counters: Counters, config: TrainConfig, tokens_per_step: int) -> dict[str, Any]:
+    """The means since the last line of the log, which begin anew."""
+    steps, seconds = counters.step - counters.logged_step, counters.seconds - counters.logged_seconds
+    line = {
+        "loss": sum(counters.losses) / len(counters.losses),
+        "learning_rate": learning_rate(counters.step - 1, config),
+        "tokens_per_second": steps * tokens_per_step / seconds if seconds else None,
+        "seconds": counters.seconds,
+    }
+    counters.losses, counters.logged_step, counters.logged_seconds = [], counters.step, counters.seconds
+    return line
 
 
 def _step(
@@ -129,14 +209,17 @@ def _step(
     torch.manual_seed(_mix(seed, step, world.rank))
     for group in optimizer.param_groups:
         group["lr"], group["betas"] = learning_rate(step, config), betas(step, config)
-    shards = world.size * config.accumulate
-    batches = [task.batch(step, world.rank * config.accumulate + i, shards) for i in range(config.accumulate)]
+    shards = world.shards * config.accumulate
+    batches = [
+        _part(task, task.batch(step, world.shard * config.accumulate + i, shards), world)
+        for i in range(config.accumulate)
+    ]
     count = world.sum(torch.stack([task.count(batch).to(world.device, torch.float32) for batch in batches]).sum())
     optimizer.zero_grad(set_to_none=True)
     total = torch.zeros((), device=world.device)
     for i, batch in enumerate(batches):
-        with _last_sync_only(model, i == len(batches) - 1):
-            with _autocast(config, world):
+        with last_sync_only(model, i == len(batches) - 1):
+            with autocast(config, world), world.splitting():
                 loss = task.score(model, batch).loss / count
             # data parallelism averages gradients over processes, and the count is that of all of them
             scaler.scale(loss * world.size).backward()
@@ -148,6 +231,11 @@ def _step(
     return total
 
 
+def _part(task: Task, batch: Any, world: World) -> Any:
+    """The rows of a batch, or this process's part of each of them."""
+    return task.part(batch, world.part, world.context) if isinstance(task, HasParts) and world.context > 1 else batch
+
+
 def evaluate(
     task: Task, model: nn.Module, config: TrainConfig, world: World, batches: Iterable[Any]
 ) -> dict[str, float]:
@@ -155,9 +243,9 @@ def evaluate(
     was_training = model.training
     model.eval()
     totals: dict[str, Tensor] = {}  # metric → its sum and count
-    with torch.no_grad(), _autocast(config, world):
+    with torch.no_grad(), autocast(config, world), world.splitting(), whole(model):
         for batch in batches:
-            score = task.score(model, batch)
+            score = task.score(model, _part(task, batch, world))
             for name, value in {"loss": score.loss, **score.sums}.items():
                 pair = torch.stack([value.double(), score.counts.get(name, score.count).double()])
                 totals[name] = totals[name] + pair if name in totals else pair
@@ -179,13 +267,15 @@ def _evaluate(
     progress: Progress,
 ) -> bool:
     """Evaluate, write it down, and say whether it is the best so far."""
-    batches = task.validation(counters.step, world.rank, world.size)
+    batches = task.validation(counters.step, world.shard, world.shards)
     metrics = evaluate(task, model, config, world, batches)
     spent = {"seconds": counters.seconds, "cpu_seconds": counters.cpu_seconds}
     recorder.write("validation", counters.step, {**metrics, **spent})
     progress.validated(counters.step, metrics)
-    if world.leads and isinstance(task, WritesSamples):
-        recorder.sample(counters.step, task.sample())
+    if isinstance(task, WritesSamples):
+        with whole(model):
+            if world.leads:
+                recorder.sample(counters.step, task.sample())
     score = metrics["loss"] if config.select == "loss" else -metrics[config.select]
     if not score < counters.best_score:
         return False
@@ -196,30 +286,12 @@ def _evaluate(
 def _refuse_nan(losses: list[float], before: int, run: RunDirectory) -> None:
     for i, loss in enumerate(losses, start=1):
         if not math.isfinite(loss):
-            kept = f"the last good checkpoint is {run.last}" if run.last.exists() else "nothing had been saved yet"
+            last = newest(run.shards) or (run.last if run.last.exists() else None)
+            kept = "nothing had been saved yet" if last is None else f"the last good checkpoint is {last}"
             raise TrainingError(
                 f"the loss became {loss} at step {before + i}; {kept}. "
                 "Try a smaller train.learning_rate, or train.precision=float32"
             )
-
-
-def _autocast(config: TrainConfig, world: World) -> AbstractContextManager[Any]:
-    precision = _precision(config, world)
-    if precision == "float32":
-        return nullcontext()
-    return torch.autocast(world.device.type, getattr(torch, precision))
-
-
-def _precision(config: TrainConfig, world: World) -> str:
-    if config.precision != "mixed":
-        return config.precision
-    return "float16" if world.device.type == "cuda" else "float32"
-
-
-def _last_sync_only(model: nn.Module, last: bool) -> AbstractContextManager[Any]:
-    """Gradients travel between processes once a step, not once a micro-batch."""
-    no_sync = getattr(model, "no_sync", None)
-    return nullcontext() if last or no_sync is None else no_sync()
 
 
 def _mix(seed: int, step: int, rank: int) -> int:
@@ -228,29 +300,3 @@ def _mix(seed: int, step: int, rank: int) -> int:
     for number in (step, rank):
         mixed = (mixed * 6364136223846793005 + number + 1442695040888963407) % 2**63
     return mixed
-
-
-class _Interruption:
-    is_set = False
-
-
-@contextmanager
-def _interruptible() -> Iterator[_Interruption]:
-    """Ctrl-C lets the current step finish, so that there is something whole to save; a second one stops at once."""
-    flag = _Interruption()
-
-    def handler(number: int, frame: Any) -> None:
-        if flag.is_set:
-            raise KeyboardInterrupt
-        flag.is_set = True
-
-    try:
-        before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: leave signals alone
-        yield flag
-        return
-    try:
-        yield flag
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)

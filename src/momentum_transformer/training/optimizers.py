@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from .config import TrainConfig
@@ -34,10 +35,15 @@ def make_optimizer(parameters: Iterable[nn.Parameter], config: TrainConfig) -> t
 @torch.no_grad()
 def clip_gradients(parameters: Iterable[nn.Parameter], config: TrainConfig) -> None:
     """Scale down what is longer than `clip_norm`: each tensor by itself, or all together."""
-    gradients = [p.grad for p in parameters if p.grad is not None]
+    found = [p.grad for p in parameters if p.grad is not None]
+    gradients = [getattr(x, "_local_tensor", x) for x in found]  # of FSDP2: this process's share
     if config.clip == "none" or not gradients:
         return
     norms = torch.stack(torch._foreach_norm(gradients))
+    if gradients[0] is not found[0]:
+        squares = norms.square()
+        dist.all_reduce(squares)
+        norms = squares.sqrt()
     if config.clip == "global":
         norms = norms.norm().expand(len(gradients))
     scales: list[Tensor] = list((config.clip_norm / (norms + 1e-6)).clamp(max=1).unbind())

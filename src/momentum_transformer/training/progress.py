@@ -1,5 +1,9 @@
-"""What the user sees while training: a bar on a terminal, a quiet line per evaluation elsewhere."""
+"""What the user sees while training: a bar on a terminal, a quiet line per evaluation elsewhere.
 
+A terminal that has been closed stops nothing: there is a run to be saved.
+"""
+
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -49,17 +53,20 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.bar is not None:
-            self.bar.stop()
+            with suppress(OSError):
+                self.bar.stop()
 
     def log(self, step: int, line: dict[str, Any]) -> None:
         self.rate = line["tokens_per_second"] or 0.0
         if self.bar is not None:
             more = f"{self.rate:,.0f} tokens/s  {self.validation}"
-            self.bar.update(self.task, completed=step, status=f"loss {line['loss']:.4f}", more=more)
+            with suppress(OSError):
+                self.bar.update(self.task, completed=step, status=f"loss {line['loss']:.4f}", more=more)
 
     def validated(self, step: int, metrics: dict[str, float]) -> None:
         self.validation = "validation " + " ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         if self.bar is None:
             rate = f"  {self.rate:,.0f} tokens/s" if self.rate else ""
             line = f"{self.title}  step {step}/{self.steps}  {self.validation}{rate}"
-            self.console.print(line, highlight=False, soft_wrap=True)
+            with suppress(OSError):
+                self.console.print(line, highlight=False, soft_wrap=True)

@@ -3,9 +3,11 @@
 config.json       what was asked for
 provenance.json   which code, versions, machine and command line answered
 metrics.jsonl     one line per log or evaluation
-checkpoint/       last.safetensors, best.safetensors
+checkpoint/       last.safetensors, best.safetensors; of weights over processes, last/<step>/ until the end
 samples.jsonl     what the model writes at each evaluation, where it writes
 samples/          what the best model draws, where it draws
+owner.lock        held by the process that writes here
+failure.txt       why the last attempt failed, if it did
 """
 
 import json
@@ -13,15 +15,19 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from .allocator import allocator
+from .durable import UNFINISHED, HeldError, hold, make_folder, replace_file, sync
 
 FORMAT = 1
+METRICS, SAMPLES = "metrics.jsonl", "samples.jsonl"
+PATIENCE = 10.0  # seconds for an owner that is about to end
 
 
 class RunError(Exception):
@@ -37,28 +43,71 @@ class RunDirectory:
         return self.path / "checkpoint" / "last.safetensors"
 
     @property
+    def shards(self) -> Path:
+        return self.path / "checkpoint" / "last"
+
+    @property
     def best(self) -> Path:
         return self.path / "checkpoint" / "best.safetensors"
 
-    def create(self, config: dict[str, Any], data: dict[str, Any] | None = None) -> None:
-        """A new run, and where its data came from. One that is there already is never overwritten."""
-        if (self.path / "config.json").exists():
+    def exists(self) -> bool:
+        """Whether a run has begun here."""
+        return (self.path / "config.json").exists()
+
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """Nobody else writes here until this process ends, however that is; what dead ones left behind is removed."""
+        note = f"process {os.getpid()} on {platform.node()}"
+        with ExitStack() as stack:
+            try:
+                make_folder(self.path)
+                stack.enter_context(hold(self.path / "owner.lock", note, patience=PATIENCE))
+                for unfinished in (path for pattern in UNFINISHED for path in self.path.rglob(pattern)):
+                    unfinished.unlink()
+                self._repair_logs()
+            except HeldError as held:
+                raise RunError(f"{self.path} is in use by {held}; wait for it to end, or stop it") from None
+            except OSError as error:
+                raise RunError(f"{self.path} cannot be used ({error}); name another place with --out") from None
+            yield
+
+    def create(
+        self, config: dict[str, Any], data: dict[str, Any] | None = None, keep: Callable[[], None] = lambda: None
+    ) -> None:
+        """A new run, where its data came from, and what `keep` adds. One that is there already is never overwritten.
+
+        config.json comes last: it is what makes a directory a run.
+        """
+        self.refuse_to_overwrite()
+        try:
+            make_folder(self.path)
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be made ({error.strerror}); name another place with --out") from None
+        self.write("provenance.json", provenance() | ({"data": data} if data else {}))
+        keep()
+        self.write("config.json", {"format": FORMAT, **config})
+
+    def refuse_to_overwrite(self) -> None:
+        if self.exists():
             raise RunError(
                 f"{self.path} holds a run already; add --resume to carry it on, name another place with --out, "
                 f"or remove it: rm -r {self.path}"
             )
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"{self.path} cannot be made ({error.strerror}); name another place with --out") from None
-        self.write("config.json", {"format": FORMAT, **config})
-        self.write("provenance.json", provenance() | ({"data": data} if data else {}))
+        if self.last.exists() or (self.path / METRICS).exists():
+            raise RunError(
+                f"{self.path} holds what is left of a run, without its config.json; name another place with --out, "
+                f"or remove it: rm -r {self.path}"
+            )
 
     def write(self, name: str, content: dict[str, Any]) -> None:
         """A JSON file, replaced in one step."""
-        temporary = self.path / f"{name}.writing"
-        temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-        temporary.replace(self.path / name)
+        self._replace(name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+    def _replace(self, name: str, text: str) -> None:
+        try:
+            replace_file(self.path / name, lambda temporary: temporary.write_text(text))
+        except OSError as error:
+            raise RunError(f"{self.path / name} cannot be written: {error}") from None
 
     def read(self, name: str) -> dict[str, Any]:
         path = self.path / name
@@ -75,7 +124,8 @@ class RunDirectory:
         return content
 
     def append_metrics(self, line: dict[str, Any]) -> None:
-        self.append("metrics.jsonl", line)
+        """One more line; it is on the disk after the next `sync_logs`."""
+        self.append(METRICS, line)
 
     def append(self, name: str, line: dict[str, Any]) -> None:
         """One more line of a .jsonl file."""
@@ -85,8 +135,33 @@ class RunDirectory:
         except OSError as error:
             raise RunError(f"{self.path}/{name} cannot be written: {error}") from None
 
+    def sync_logs(self) -> None:
+        try:
+            for path in (*self._logs(), self.path):
+                sync(path)
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be written: {error}") from None
+
+    def _logs(self) -> list[Path]:
+        """The files of lines that are there."""
+        return [path for name in (METRICS, SAMPLES) if (path := self.path / name).exists()]
+
+    def _repair_logs(self) -> None:
+        """Cut off last lines that a crash has torn, so that nothing is glued to them."""
+        for path in self._logs():
+            whole, newline, torn = path.read_bytes().rpartition(b"\n")
+            if not torn:
+                continue
+            try:
+                json.loads(torn)
+            except ValueError:
+                os.truncate(path, len(whole) + len(newline))
+            else:  # all but the end of the line
+                with path.open("a") as file:
+                    file.write("\n")
+
     def metrics(self) -> list[dict[str, Any]]:
-        return self.lines("metrics.jsonl")
+        return self.lines(METRICS)
 
     def lines(self, name: str) -> list[dict[str, Any]]:
         """All lines of a .jsonl file; a last line cut off by a crash is left out."""
@@ -106,20 +181,38 @@ class RunDirectory:
     def forget_metrics_after(self, step: int) -> None:
         """Drop what was logged beyond a checkpoint, and what only a finished run has, before carrying on from it."""
         during = [line for line in self.metrics() if line["kind"] in ("train", "validation")]
-        for name, lines in (("metrics.jsonl", during), ("samples.jsonl", self.lines("samples.jsonl"))):
-            if not (self.path / name).exists():
-                continue
-            temporary = self.path / f"{name}.writing"
-            temporary.write_text("".join(json.dumps(line) + "\n" for line in lines if line["step"] <= step))
-            temporary.replace(self.path / name)
+        lines = {METRICS: during, SAMPLES: self.lines(SAMPLES)}
+        for path in self._logs():
+            kept = [json.dumps(line) + "\n" for line in lines[path.name] if line["step"] <= step]
+            self._replace(path.name, "".join(kept))
+
+    @contextmanager
+    def failure_noted(self) -> Iterator[None]:
+        """An error on the way is written down for whoever looks later; the one of the attempt before is forgotten."""
+        path = self.path / "failure.txt"
+        try:
+            path.unlink(missing_ok=True)
+            yield
+        except Exception as error:
+            line = f"{error}\n"
+            with suppress(OSError):
+                replace_file(path, lambda temporary: temporary.write_text(line))
+            raise
+
+    def failure(self) -> str | None:
+        """The last line of the last attempt, where it failed."""
+        try:
+            return (self.path / "failure.txt").read_text().strip().splitlines()[-1]
+        except (OSError, IndexError):
+            return None
 
     def finished(self) -> bool:
         """Whether the last step was reached."""
         return any(line["kind"] == "end" for line in self.metrics())
 
-    def concluded(self) -> bool:
-        """Whether it was scored after that, too."""
-        return any(line["kind"] == "concluded" for line in self.metrics())
+    def concluded(self, steps: int | None = None) -> bool:
+        """Whether it was scored after that, too; after so many steps, if that matters."""
+        return any(line["kind"] == "concluded" and steps in (None, line["step"]) for line in self.metrics())
 
 
 def find_runs(root: Path) -> Iterator[RunDirectory]:

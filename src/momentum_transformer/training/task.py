@@ -18,6 +18,11 @@ class Score:
     counts: dict[str, Tensor] = field(default_factory=dict)  # of metrics that are divided by a count of their own
 
 
+def part_of(length: int, index: int, count: int) -> slice:
+    """Where part `index` of `count` of a sequence is; parts differ by one token at most."""
+    return slice(length * index // count, length * (index + 1) // count)
+
+
 class Task(Protocol):
     """A model, its data as a pure function of the step, and how it is scored.
 
@@ -62,6 +67,15 @@ class WritesSamples(Protocol):
     """A task whose model writes something to read, as it is now; it goes to samples.jsonl at each evaluation."""
 
     def sample(self) -> str: ...
+
+
+@runtime_checkable
+class HasParts(Protocol):
+    """A task whose sequences can be split over processes."""
+
+    def part(self, batch: Any, index: int, count: int) -> Any:
+        """Part `index` of `count` of every sequence of a batch; the scores of all parts add up."""
+        ...
 
 
 @runtime_checkable

@@ -1,0 +1,81 @@
+"""Files that survive a crash: replaced in one step, on the disk before anybody relies on them; and locks."""
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+WRITING = ".writing"  # how the name of an unfinished file ends
+UNFINISHED = (f"*{WRITING}", ".tmp*")  # ours, and those of safetensors
+
+
+class HeldError(Exception):
+    """A lock that another process holds; the message is what that process wrote into it."""
+
+
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+    """`write` fills a file beside `path`, which then takes its place; until then, what was there is untouched."""
+    temporary = path.with_name(path.name + WRITING)
+    try:
+        write(temporary)
+        sync(temporary)
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    sync(path.parent)
+
+
+def make_folder(path: Path) -> None:
+    """The folder and those above it, known to the disk."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    if missing:
+        path.mkdir(parents=True, exist_ok=True)
+    for folder in reversed(missing):
+        sync(folder.parent)
+
+
+def sync(path: Path) -> None:
+    """Wait until the disk has what was written to a file, or which names a folder holds."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if not (path.is_dir() and error.errno in (errno.EINVAL, errno.ENOTSUP)):  # some systems sync no folders
+            raise
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def hold(path: Path, note: str, *, patience: float = 0.0) -> Iterator[IO[str]]:
+    """A lock with a note about its holder. It falls with the process that holds it, however that ends.
+
+    A holder that is about to end is given `patience` seconds.
+    """
+    with path.open("a+") as file:
+        end = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    file.seek(0)
+                    raise HeldError(file.read()) from None
+                time.sleep(0.05)
+        write_note(file, note)
+        yield file
+
+
+def write_note(file: IO[str], note: str) -> None:
+    """What those read who find the lock held."""
+    file.seek(0)
+    file.truncate()
+    file.write(note)
+    file.flush()

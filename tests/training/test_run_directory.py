@@ -1,0 +1,289 @@
+"""One process owns a run directory, and what a crash has left there is put right by the next owner."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from momentum_transformer.experiments.copy import CopyTask
+from momentum_transformer.experiments.runs import Request, load_task, run_training
+from momentum_transformer.training import durable, interruption, run_directory
+from momentum_transformer.training.checkpoint import CheckpointError, read_checkpoint, save_checkpoint
+from momentum_transformer.training.loop import Counters
+from momentum_transformer.training.run_directory import RunDirectory, RunError
+
+OWNER = """
+import sys
+from pathlib import Path
+from momentum_transformer.training.run_directory import RunDirectory
+with RunDirectory(Path(sys.argv[1])).owned():
+    print("owned", flush=True)
+    sys.stdin.read()
+"""
+CHILD = """
+import sys, time
+from momentum_transformer.training.interruption import follow_parent
+follow_parent()
+print("started", flush=True)
+time.sleep(60)
+print("outlived it")
+"""
+PARENT = """
+import os, subprocess, sys
+from momentum_transformer.training.interruption import lifeline
+with lifeline() as (pipe, more):
+    child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], env={**os.environ, **more}, pass_fds=[pipe])
+    child.wait()
+"""
+
+
+def tiny(*settings: str) -> Request:
+    return Request("copy", "linear", "tiny", 0, settings)
+
+
+def without_times(path: Path) -> list[dict[str, Any]]:
+    times = ("seconds", "cpu_seconds", "tokens_per_second", "load")
+    return [{k: v for k, v in line.items() if k not in times} for line in RunDirectory(path).metrics()]
+
+
+def test_resuming_begins_where_there_is_nothing_to_carry_on(tmp_path: Path) -> None:
+    assert run_training(tiny(), tmp_path / "a", resume=True)
+    assert run_training(tiny(), tmp_path / "b", resume=False)
+    assert without_times(tmp_path / "a") == without_times(tmp_path / "b")
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_is_begun_again(tmp_path: Path) -> None:
+    """As versions before left it: a configuration without provenance, metrics, no checkpoint to carry on from."""
+    run_training(tiny(), tmp_path / "whole", resume=False)
+    run_training(tiny(), tmp_path / "cut", resume=False)
+    for name in ("checkpoint/last.safetensors", "checkpoint/best.safetensors", "provenance.json"):
+        (tmp_path / "cut" / name).unlink()
+    (tmp_path / "cut" / "metrics.jsonl").write_text('{"kind": "validation", "step": 0, "lo')
+    assert run_training(tiny(), tmp_path / "cut", resume=True)
+    assert without_times(tmp_path / "cut") == without_times(tmp_path / "whole")
+    assert RunDirectory(tmp_path / "cut").read("provenance.json")["command"]
+
+
+def test_there_is_a_checkpoint_before_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(self: CopyTask, step: int, shard: int, shards: int) -> Any:
+        raise RuntimeError("stop")
+
+    monkeypatch.setattr(CopyTask, "batch", stop)
+    with pytest.raises(RuntimeError):
+        run_training(tiny(), tmp_path, resume=False)
+    assert read_checkpoint(RunDirectory(tmp_path).last)[1]["step"] == 0
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path: Path) -> None:
+    run_training(tiny(), tmp_path, resume=False)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert run_training(tiny(), tmp_path, resume=True)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_what_is_left_of_a_run_is_not_mistaken_for_a_new_one(tmp_path: Path) -> None:
+    run_training(tiny(), tmp_path, resume=False)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(RunError, match=r"holds what is left of a run, without its config\.json"):
+        run_training(tiny(), tmp_path, resume=True)
+
+
+def test_a_second_owner_is_told_who_the_first_one_is_until_that_one_is_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_directory, "PATIENCE", 0.0)
+    command = [sys.executable, "-c", OWNER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "owned\n"
+        with pytest.raises(RunError, match=rf"is in use by process {first.pid} on \S+; wait for it to end"):
+            run_training(tiny(), tmp_path, resume=True)
+        first.kill()
+    assert run_training(tiny(), tmp_path, resume=True)
+
+
+def test_an_owner_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    held, leave = threading.Event(), threading.Event()
+
+    def own() -> None:
+        with run.owned():
+            held.set()
+            leave.wait(10)
+
+    other = threading.Thread(target=own)
+    other.start()
+    held.wait(10)
+    timer = threading.Timer(0.1, leave.set)
+    timer.start()
+    with run.owned():
+        other.join()
+    timer.join()
+
+
+@pytest.mark.parametrize(
+    ("torn", "kept"),
+    [('{"kind": "tra', ""), ('{"kind": "train", "step": 2}', '{"kind": "train", "step": 2}\n'), ("", "")],
+    ids=["torn", "without its end of line", "whole"],
+)
+def test_a_torn_last_line_is_repaired_and_never_glued_to(torn: str, kept: str, tmp_path: Path) -> None:
+    first = '{"kind": "train", "step": 1}\n'
+    (tmp_path / "metrics.jsonl").write_text(first + torn)
+    run = RunDirectory(tmp_path)
+    with run.owned():
+        run.append_metrics({"kind": "end"})
+    assert (tmp_path / "metrics.jsonl").read_text() == first + kept + '{"kind": "end"}\n'
+
+
+def test_temporary_files_of_dead_processes_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").mkdir()
+    left = [tmp_path / "config.json.writing", tmp_path / "checkpoint" / "last.safetensors.writing"]
+    left.append(tmp_path / "checkpoint" / ".tmpAb12")
+    for path in left:
+        path.write_text("half")
+    (tmp_path / "notes.txt").write_text("the user's")
+    with RunDirectory(tmp_path).owned():
+        assert not any(path.exists() for path in left)
+    assert (tmp_path / "notes.txt").exists()
+
+
+def test_a_file_is_on_the_disk_before_it_takes_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    sync, replace = durable.sync, Path.replace
+
+    def noted_sync(path: Path) -> None:
+        events.append(f"sync {path.name}")
+        sync(path)
+
+    def noted_replace(path: Path, target: Path) -> Path:
+        events.append(f"replace {target.name}")
+        return replace(path, target)
+
+    monkeypatch.setattr(durable, "sync", noted_sync)
+    monkeypatch.setattr(Path, "replace", noted_replace)
+    save_checkpoint(tmp_path / "checkpoint" / "last.safetensors", torch.nn.Linear(2, 2).state_dict(), None, {})
+    folders = [f"sync {tmp_path.name}"]
+    saved = ["sync last.safetensors.writing", "replace last.safetensors", "sync checkpoint"]
+    assert events == folders + saved
+
+
+def test_a_checkpoint_is_as_readable_as_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir(mode=0o755)
+    path = tmp_path / "shared" / "last.safetensors"
+    save_checkpoint(path, torch.nn.Linear(2, 2).state_dict(), None, {})
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_weights_that_are_not_finite_are_no_checkpoint(tmp_path: Path) -> None:
+    path, model = tmp_path / "last.safetensors", torch.nn.Linear(2, 2)
+    save_checkpoint(path, model.state_dict(), None, {"step": 1})
+    before = path.read_bytes()
+    with torch.no_grad():
+        model.bias[1] = torch.inf
+    with pytest.raises(
+        CheckpointError, match=r"model\.bias is not finite after step 2, so it was not saved; .* safe in"
+    ):
+        save_checkpoint(path, model.state_dict(), None, {"step": 2})
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM], ids=lambda number: number.name)
+def test_every_request_to_end_saves_and_metrics_are_those_of_a_run_that_never_stopped(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = tiny("train.log_every=4", "train.evaluate_every=6", "model.dropout=0.1")
+    original = CopyTask.batch
+
+    def interrupt(self: CopyTask, step: int, shard: int, shards: int) -> Any:
+        if step == 12:  # twice: schedulers repeat themselves
+            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), number)
+        return original(self, step, shard, shards)
+
+    run_training(request, tmp_path / "whole", resume=True)
+    monkeypatch.setattr(CopyTask, "batch", interrupt)
+    assert not run_training(request, tmp_path / "cut", resume=True)
+    saved = read_checkpoint(RunDirectory(tmp_path / "cut").last)[1]
+    assert (saved["step"], saved["logged_step"], len(saved["losses"])) == (13, 12, 1)
+    monkeypatch.setattr(CopyTask, "batch", original)
+    assert run_training(request, tmp_path / "cut", resume=True)
+    assert without_times(tmp_path / "cut") == without_times(tmp_path / "whole")
+
+
+def test_nohup_keeps_a_run_going(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interruption.interruptible() as flag:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not flag.is_set
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert flag.is_set
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_the_scale_of_float16_gradients_is_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scaler's growth is counted over many steps."""
+    request = tiny("train.precision=float16", "train.steps=6", "train.save_every=2")
+    scalers: list[torch.amp.GradScaler] = []
+    made = torch.amp.GradScaler
+
+    def watched(device: str, enabled: bool) -> torch.amp.GradScaler:
+        scalers.append(made(device, init_scale=64.0, growth_interval=4, enabled=enabled))
+        return scalers[-1]
+
+    monkeypatch.setattr(torch.amp, "GradScaler", watched)
+    run_training(request, tmp_path, resume=False)
+    _, progress = read_checkpoint(RunDirectory(tmp_path).last)
+    assert progress["scaler"]["scale"] == 128.0
+    assert progress["scaler"]["_growth_tracker"] == 2
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "metrics.jsonl").write_text("".join(line for line in lines if '"concluded"' not in line))
+    run_training(request, tmp_path, resume=True)
+    assert scalers[1].state_dict() == progress["scaler"]
+
+
+def test_counters_of_a_version_before_are_carried_on(tmp_path: Path) -> None:
+    request = tiny()
+    run_training(request, tmp_path, resume=False)
+    run = RunDirectory(tmp_path)
+    expected = without_times(tmp_path)
+    _, progress = read_checkpoint(run.last)
+    old = {name: progress[name] for name in ("step", "seconds", "cpu_seconds", "best_score", "best_step")}
+    assert old.keys() < vars(Counters()).keys()
+    task, _, _ = load_task(tmp_path, "last")
+    save_checkpoint(run.last, task.model.state_dict(), None, old)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "metrics.jsonl").write_text("".join(line for line in lines if '"concluded"' not in line))
+    assert run_training(request, tmp_path, resume=True)
+    assert without_times(tmp_path) == expected
+
+
+def test_why_an_attempt_failed_is_kept_until_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = CopyTask.batch
+
+    def fail(self: CopyTask, step: int, shard: int, shards: int) -> Any:
+        raise RunError("the reason")
+
+    monkeypatch.setattr(CopyTask, "batch", fail)
+    with pytest.raises(RunError):
+        run_training(tiny(), tmp_path, resume=True)
+    assert RunDirectory(tmp_path).failure() == "the reason"
+    monkeypatch.setattr(CopyTask, "batch", original)
+    assert run_training(tiny(), tmp_path, resume=True)
+    assert RunDirectory(tmp_path).failure() is None
+
+
+def test_children_end_with_a_parent_that_was_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT, CHILD], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "started\n"
+        parent.kill()
+        assert parent.stdout.read() == ""  # which ends when the child, too, has let go of it
