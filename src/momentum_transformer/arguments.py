@@ -12,6 +12,8 @@ from typing import Any, Union, cast, get_type_hints
 
 import tyro
 
+from .errors import UserError
+
 TRANSLATIONS = "translation"
 PICTURES = "pictures|digits|mnist|fashion|cifar10"
 APPLIES: dict[str, dict[str, str]] = {  # command → flag that is not for everything → a pattern of what it is for
@@ -27,7 +29,7 @@ APPLIES: dict[str, dict[str, str]] = {  # command → flag that is not for every
 UNKNOWN = "?"  # what a command is about, where that is not known: no flag is refused
 
 
-class UsageError(Exception):
+class UsageError(UserError):
     """Words that make no command; the message is for the user."""
 
 

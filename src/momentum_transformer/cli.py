@@ -10,6 +10,7 @@ import tyro
 from tyro.conf import Positional, UseAppendAction
 
 from .arguments import UsageError, parse
+from .errors import UserError, one_line
 from .version import __version__
 
 Settings = Annotated[UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="PART.FIELD=VALUE")]
@@ -280,11 +281,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(command: Command) -> int:
-    from .commands import USER_ERRORS, run_command
+    from .commands import run_command
 
     try:
         return run_command(command)
-    except USER_ERRORS as error:
+    except UserError as error:
         _say(error)
         return 2
 
@@ -292,4 +293,4 @@ def _run(command: Command) -> int:
 def _say(error: Exception) -> None:
     """On standard error; of processes that run the same command side by side, the first one speaks."""
     if os.environ.get("RANK", "0") == "0":
-        print(f"momentum: {error}", file=sys.stderr)
+        print(f"momentum: {one_line(error)}", file=sys.stderr)

@@ -11,7 +11,6 @@ from typing import Any
 from rich.console import Console
 
 from . import cli
-from .bench.shapes import BenchError
 from .experiments import REPRODUCTIONS
 from .experiments.configuration import ConfigurationError, nearest
 from .experiments.drawing import generate_pictures
@@ -21,7 +20,6 @@ from .experiments.queue import run_queue
 from .experiments.queue_state import show_queue
 from .experiments.reproduce import run_study
 from .experiments.runs import (
-    FAILURES,
     INTERRUPTED,
     Request,
     experiment_of,
@@ -33,14 +31,11 @@ from .experiments.shipped import shipped_run, shipped_runs
 from .experiments.sweep import slurm_script, sweep
 from .experiments.translating import translate_text
 from .experiments.writing import write_text
-from .generation.grids import PictureError
 from .generation.tokens import Sampling
 from .training.allocator import keep_freed_memory
 from .training.interruption import follow_parent
 from .training.run_directory import RunError
-from .web import ServeError
 
-USER_ERRORS = (*FAILURES, BenchError, PictureError, ServeError)
 CONSOLE = Console(highlight=False, quiet=os.environ.get("RANK", "0") != "0")  # torchrun's first process speaks
 
 

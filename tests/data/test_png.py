@@ -6,6 +6,7 @@ import zlib
 import numpy as np
 import pytest
 
+from momentum_transformer.data.folder import DataError
 from momentum_transformer.data.png import SIGNATURE, read_grey_pngs, write_grey_png
 
 RNG = np.random.default_rng(0)
@@ -51,5 +52,5 @@ def test_files_of_another_writer_are_read_with_every_filter() -> None:
 )
 def test_anything_else_is_named(content: bytes, message: str) -> None:
     good = write_grey_png(np.zeros((32, 32), np.uint8))
-    with pytest.raises(ValueError, match=f"sample_1.png is not a grey 8-bit PNG of 32 x 32 pixels: .*{message}"):
+    with pytest.raises(DataError, match=f"sample_1.png is not a grey 8-bit PNG of 32 x 32 pixels: .*{message}"):
         read_grey_pngs([("sample_0.png", good), ("sample_1.png", content)], (32, 32))

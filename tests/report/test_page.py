@@ -116,19 +116,27 @@ BROKEN = {
     "configuration without its parts": ("config.json", b"{}", "config.json has no 'experiment'"),
     "another kind of file": ("config.json", b"[]", "it holds no object"),
     "provenance": ("provenance.json", b"\xff", "provenance.json cannot be read"),
-    "metrics": ("metrics.jsonl", b'{"kind": "end"\n{"kind": "end", "step": 1}\n', "metrics.jsonl line 1 is not JSON"),
-    "metrics in another encoding": ("metrics.jsonl", b"\xff\xfe\n", "metrics.jsonl cannot be read"),
-    "metrics of no kind": ("metrics.jsonl", b"{}\n[]\n", "metrics.jsonl line 1 is damaged"),
-    "no evaluation": ("metrics.jsonl", b'{"kind": "end", "step": 1}\n', "metrics.jsonl has no evaluation"),
+    "metrics": ("metrics.jsonl", b'{"kind": "end"\n{"kind": "end", "step": 1}\n', "line 1 is not JSON"),
+    "metrics in another encoding": ("metrics.jsonl", b"\xff\xfe\n\x00\n", "metrics.jsonl cannot be read"),
+    "metrics of no kind": (
+        "metrics.jsonl",
+        b"{}\n[]\n",
+        "metrics.jsonl cannot be read: line 1 is no object with a kind",
+    ),
+    "no evaluation": (
+        "metrics.jsonl",
+        b'{"kind": "end", "step": 1, "seconds": 1}\n',
+        "metrics.jsonl has no evaluation",
+    ),
     "no numbers": (
         "metrics.jsonl",
         b'{"kind": "validation", "step": 1, "loss": "low"}\n{"kind": "end", "step": 1}\n',
-        "holds a score that is no number",
+        "line 1 has no loss",
     ),
     "no loss": (
         "metrics.jsonl",
         b'{"kind": "validation", "step": 1}\n{"kind": "end", "step": 1}\n',
-        "has evaluations without step and loss",
+        "line 1 has no loss",
     ),
     "checkpoint": ("checkpoint/best.safetensors", b"\x08", "best.safetensors is damaged"),
 }
@@ -152,7 +160,9 @@ def test_a_broken_run_is_named_and_left_out(runs: Path, tmp_path: Path, case: st
 def test_where_all_runs_are_broken_the_first_reason_is_said(tmp_path: Path) -> None:
     run = add(tmp_path, "softmax", 0, 1.0)
     spoil(run, "metrics.jsonl", b"{}\n")
-    with pytest.raises(RunError, match=r"no finished run in .* \(.*line 1 is damaged.*\); train one first"):
+    with pytest.raises(
+        RunError, match=r"no finished run in .* \(.*line 1 is no object with a kind.*\); train one first"
+    ):
         write_report([tmp_path], tmp_path / "report")
 
 

@@ -63,7 +63,7 @@ def test_metrics_beyond_the_checkpoint_are_forgotten_on_resuming(tmp_path: Path)
     expected = losses(tmp_path)
     unfinished = [line for line in run.metrics() if line["kind"] in ("train", "validation")]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in unfinished))
-    run.append_metrics({"kind": "train", "step": 99, "loss": 0.0})
+    run.append_metrics({"kind": "train", "step": 99, "loss": 0.0, "seconds": 0.0})
     run_training(tiny(), tmp_path, resume=True)
     assert losses(tmp_path) == expected
     assert run.finished()
@@ -164,7 +164,7 @@ def test_damaged_checkpoints_are_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="there is no checkpoint"):
         run_evaluation(tmp_path, "best")
     model = torch.nn.Linear(2, 2)
-    checkpoint.save_checkpoint(path, model.state_dict(), None, {})
+    checkpoint.save_checkpoint(path, model.state_dict(), None, {"step": 0})
     with pytest.raises(CheckpointError, match=r"does not fit this model: \d+ tensors are missing"):
         run_evaluation(tmp_path, "best")
 

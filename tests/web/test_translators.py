@@ -132,7 +132,8 @@ def test_an_unfinished_run_translates_but_has_no_test_sentences(runs: Path, tmp_
     assert load_models([run, runs]).missing == []  # another run has them
     (run / "samples").mkdir()
     (run / "samples" / "steps.jsonl").write_text('{"source": 1')
-    assert load_models([run]).missing == [f"no test sentences of en → de: {run}/samples/steps.jsonl cannot be read"]
+    (reason,) = load_models([run]).missing
+    assert reason.startswith(f"no test sentences of en → de: {run}/samples/steps.jsonl cannot be read: Expecting")
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from typing import NamedTuple
 
+from ..errors import UserError
+
 # floating-point operations a token and head, in units of d · e: what the recurrence itself does, whatever form runs.
 # Linear: the update of s and its reading, 2 each. Momentum: m ← βm + kvᵀ and s ← s + γm besides.
 USEFUL = {"linear": 4, "momentum": 8}
 
 
-class BenchError(ValueError):
+class BenchError(UserError, ValueError):
     """A benchmark that cannot be run as asked; the message is for the user."""
 
 

@@ -18,9 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from ..bounded import MEGABYTE, UNREADABLE, parse_json, read_bounded
 from .folder import DataError
 
 Arrays = dict[str, np.ndarray]
+MOST_INDEX_BYTES = MEGABYTE
+# what numpy raises at headers that it did not write
+DAMAGED = (*UNREADABLE, ValueError, KeyError, TypeError, AttributeError, SyntaxError, RecursionError, MemoryError)
 
 
 def cache_root() -> Path:
@@ -65,14 +69,16 @@ def cached(name: str, identity: Mapping[str, Any], build: Callable[[], Arrays]) 
 def _open(folder: Path) -> Arrays | None:
     """The arrays of an entry, or None where anything about it is not as it was written."""
     try:
-        index = json.loads((folder / "index.json").read_text())
+        index = parse_json(read_bounded(folder / "index.json", MOST_INDEX_BYTES))
+        if index["checksum"] != _index_checksum(index["checksums"]):
+            return None
         arrays = {}
         for name, checksum in index["checksums"].items():
             arrays[name] = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
             if _checksum(arrays[name]) != checksum:
                 return None
         return arrays
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except DAMAGED:
         return None
 
 
@@ -84,7 +90,8 @@ def _write(folder: Path, arrays: Arrays, identity: Mapping[str, Any]) -> None:
         for name, array in arrays.items():
             np.save(scratch / f"{name}.npy", array, allow_pickle=False)
         checksums = {name: _checksum(array) for name, array in arrays.items()}
-        (scratch / "index.json").write_text(json.dumps({"identity": identity, "checksums": checksums}, indent=1))
+        index = {"identity": identity, "checksums": checksums, "checksum": _index_checksum(checksums)}
+        (scratch / "index.json").write_text(json.dumps(index, indent=1))
         if folder.exists():  # damaged
             shutil.rmtree(folder)
         scratch.rename(folder)
@@ -94,6 +101,10 @@ def _write(folder: Path, arrays: Arrays, identity: Mapping[str, Any]) -> None:
 
 def _checksum(array: np.ndarray) -> int:
     return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
+def _index_checksum(checksums: dict[str, int]) -> int:
+    return zlib.crc32(json.dumps(checksums).encode())
 
 
 @contextmanager

@@ -4,8 +4,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..errors import UserError
 
-class DataError(Exception):
+
+class DataError(UserError):
     """Data that is missing, damaged or not what its name says; the message is for the user."""
 
 

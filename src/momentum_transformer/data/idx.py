@@ -1,17 +1,18 @@
 """MNIST and Fashion-MNIST: four idx files, compressed or not."""
 
-import gzip
 import math
-import zlib
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from ..bounded import MEGABYTE, UNREADABLE, read_bounded
 from .download import Remote, fetch
 from .folder import DataError, candidates
 
 UNSIGNED_BYTE = 0x08
+MOST_BYTES = 256 * MEGABYTE
+MOST_AXES = 3
 PARTS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
 
@@ -69,14 +70,14 @@ def load_idx(source: IdxSource, root: Path) -> tuple[np.ndarray, np.ndarray, np.
 def read_idx(path: Path) -> np.ndarray:
     """The array in an idx file of bytes."""
     try:
-        content = path.read_bytes()
-        if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
+        content = read_bounded(path, MOST_BYTES)
+    except UNREADABLE as error:
         raise DataError(f"{path} cannot be read: {error}; delete it and get it again") from None
     if len(content) < 4 or content[:3] != bytes((0, 0, UNSIGNED_BYTE)):
         raise DataError(f"{path} is not an idx file of bytes: it starts with {content[:4].hex(' ') or 'nothing'}")
     axes = content[3]
+    if not 1 <= axes <= MOST_AXES:
+        raise DataError(f"{path} has {axes} axes, not 1 to {MOST_AXES}; it is damaged, or other data")
     start = 4 + 4 * axes
     shape = tuple(int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4))
     if len(content) != start + math.prod(shape):

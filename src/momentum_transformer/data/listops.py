@@ -4,20 +4,22 @@ Reads Long Range Arena's `basic_{train,val,test}.tsv` (a header, then expression
 files (value, then expression), gzipped or not. Every label is checked against the expression.
 """
 
-import gzip
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
+from ..bounded import MEGABYTE, UNREADABLE, numbered_lines
 from .cache import Arrays, cached, identity_of
 from .folder import DataError, candidates
-from .listops_evaluation import CLOSE, OPERATORS, evaluate_all
+from .listops_evaluation import CLOSE, MOST_DEPTH, OPERATORS, evaluate_all
 from .listops_generator import SIZES, generate
 from .sequences import Splits, flatten, unflatten
 
 SYMBOLS = (*"0123456789", *OPERATORS, "]")  # tokens 0 … 14
+MOST_BYTES = 4_096 * MEGABYTE
+LONGEST_LINE = 262_144  # bytes
+MOST_TOKENS = 4_096  # of an expression
 OFFICIAL_LENGTHS = (500, 2000)  # both exclusive
 FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
 FOLDERS = ("listops", "listops-1000", "lra_release/listops-1000", "lra_release/lra_release/listops-1000")
@@ -94,7 +96,7 @@ def read_listops(path: Path) -> tuple[list[bytes], list[int]]:
             raise DataError(f"{where}: expected an expression and a label with a tab between, not {_show(line)}")
         # Long Range Arena has the label last, the original task first
         text, label = fields if b"[" in fields[0] or not fields[0].isdigit() else fields[::-1]
-        if not label.isdigit() or int(label) > 9:
+        if not label.isdigit() or len(label) > 1:
             raise DataError(f"{where}: the label must be a digit, not {_show(label)}")
         expressions.append(_encode(text, where))
         labels.append(int(label))
@@ -103,7 +105,7 @@ def read_listops(path: Path) -> tuple[list[bytes], list[int]]:
         raise DataError(f"{path} has no rows")
     for value, given, number in zip(evaluate_all(expressions), labels, numbers, strict=True):
         if value < 0:
-            raise DataError(f"{path} line {number}: the expression is not one whole list")
+            raise DataError(f"{path} line {number}: the expression is not one whole list, at most {MOST_DEPTH} deep")
         if value != given:
             raise DataError(f"{path} line {number}: the label is {given}, but the expression's value is {value}")
     return expressions, labels
@@ -111,10 +113,8 @@ def read_listops(path: Path) -> tuple[list[bytes], list[int]]:
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                yield number, line.rstrip(b"\r\n")
-    except (OSError, EOFError, zlib.error) as error:
+        yield from numbered_lines(path, MOST_BYTES, LONGEST_LINE)
+    except UNREADABLE as error:
         raise DataError(f"{path} cannot be read: {error}; delete it and get it again") from None
 
 
@@ -129,6 +129,8 @@ def _encode(text: bytes, where: str) -> bytes:
         known = {symbol.encode() for symbol in SYMBOLS}
         wrong = next(word for word in bare.split() if word not in known)
         raise DataError(f"{where}: {_show(wrong)} is no token of ListOps ({' '.join(SYMBOLS)})")
+    if len(tokens) > MOST_TOKENS:
+        raise DataError(f"{where}: the expression has {len(tokens):,} tokens, more than {MOST_TOKENS:,}")
     return tokens.translate(_CODES)
 
 

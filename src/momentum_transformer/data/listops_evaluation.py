@@ -8,14 +8,18 @@ from .sequences import flatten, unflatten
 
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")  # tokens 10 … 13, behind the digits
 CLOSE = 14
+MOST_DEPTH = 256  # of lists in each other
 
 
-def evaluate_all(expressions: list[bytes], batch: int = 4096) -> Iterator[int]:
-    """The value of each expression; -1 where it is not one whole list or digit."""
-    order = np.argsort([len(expression) for expression in expressions], kind="stable")  # so that batches are dense
+def evaluate_all(expressions: list[bytes], area: int = 2**22) -> Iterator[int]:
+    """The value of each expression; -1 where it is not one whole list or digit. Batches have `area` tokens at most."""
+    lengths = np.array([len(expression) for expression in expressions])
+    order = np.argsort(-lengths, kind="stable")  # so that batches are dense
     values = np.empty(len(expressions), np.int64)
-    for start in range(0, len(order), batch):
-        chosen = order[start : start + batch]
+    end = 0
+    while end < len(order):
+        start, end = end, end + max(1, area // max(1, lengths[order[end]]))
+        chosen = order[start:end]
         parts = flatten([expressions[i] for i in chosen], np.zeros(len(chosen)), prefix="")
         rows = unflatten(parts, "").rows(np.arange(len(chosen))) - 1
         values[chosen] = evaluate(rows)
@@ -30,8 +34,8 @@ def evaluate(rows: np.ndarray) -> np.ndarray:
     b = len(rows)
     opens, closes = (rows >= 10) & (rows < CLOSE), rows == CLOSE
     depth_after = np.cumsum(opens.astype(np.int32) - closes, axis=1)
-    valid = (depth_after >= 0).all(1) & (depth_after[:, -1] == 0)
-    deepest = int(depth_after.max(initial=0)) + 1
+    valid = (depth_after >= 0).all(1) & (depth_after[:, -1] == 0) & (depth_after.max(1) <= MOST_DEPTH)
+    deepest = int(depth_after[valid].max(initial=0)) + 1
     operator = np.zeros((b, deepest + 1), np.int64)
     counts = np.zeros((b, deepest + 1, 10), np.int32)
     depth = np.zeros(b, np.int64)

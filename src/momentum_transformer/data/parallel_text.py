@@ -3,18 +3,18 @@
 Line n of one file translates line n of the other; whatever breaks that is an error that names file and line.
 """
 
-import gzip
 import hashlib
 import html
 import re
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..bounded import MEGABYTE, UNREADABLE, read_bounded
 from .folder import DataError, candidates
 
-SEGMENT = re.compile(r"<seg\b[^>]*>(.*)</seg>")
+MOST_BYTES = 4_096 * MEGABYTE
+SEGMENT = re.compile(r"<seg\b")
 # lines about a talk between the sentences of train.tags.*; their number differs between languages
 TAG = re.compile(r"\s*</?(url|keywords|speaker|talkid|title|description|reviewer|translator|doc|transcript)\b[^<]*>")
 MULTI30K = ("train", "val", "test_2016_flickr")
@@ -177,22 +177,23 @@ def _numbered(path: Path) -> Iterator[tuple[int, str]]:
 
 def _segments(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     for number, line in lines:
-        if "<seg" not in line:
+        if (tag := SEGMENT.search(line)) is None:
             continue
-        match = SEGMENT.search(line)
-        if match is None:
+        start, end = line.find(">", tag.end()), line.rfind("</seg>")
+        if not 0 <= start < end:
             raise DataError(f"{path}, line {number}: <seg> without </seg>; the file is cut off, or not IWSLT's XML")
-        yield number, html.unescape(match[1]).strip()
+        try:
+            yield number, html.unescape(line[start + 1 : end]).strip()
+        except ValueError:
+            raise DataError(f"{path}, line {number}: a character is written as a number that is too long") from None
 
 
 def _decode(path: Path) -> str:
     try:
-        content = path.read_bytes()
-        if content.startswith(b"\x1f\x8b"):
-            content = gzip.decompress(content)
+        content = read_bounded(path, MOST_BYTES)
     except FileNotFoundError:
         raise DataError(f"there is no file {path}; check the path") from None
-    except (OSError, EOFError, zlib.error) as error:
+    except UNREADABLE as error:
         raise DataError(f"{path} cannot be read: {error}; delete it and get it again") from None
     try:
         return content.decode().removeprefix("\ufeff")

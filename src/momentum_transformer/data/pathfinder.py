@@ -4,13 +4,13 @@ Reads Long Range Arena's layout (`curv_contour_length_14/imgs/<k>/*.png` and `me
 text), unpacked or as a tar archive; draws its own where there are no files.
 """
 
-import tarfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from ..bounded import MEGABYTE, UNREADABLE, read_bounded
+from .archive import read_archive
 from .cache import Arrays, cached, identity_of
 from .folder import DataError, candidates
 from .pathfinder_drawing import SIDE
@@ -19,6 +19,7 @@ from .png import read_grey_pngs
 from .sequences import Sequences, Splits
 
 PICTURES = 200_000
+MOST_BYTES = 16 * MEGABYTE  # of one file
 SETS = {"easy": "curv_baseline", "medium": "curv_contour_length_9", "hard": "curv_contour_length_14"}
 FOLDERS = ("pathfinder32", "lra_release/pathfinder32", "lra_release/lra_release/pathfinder32")
 ENCODING = 1  # to be raised when the same files should be encoded anew
@@ -88,14 +89,14 @@ def read_pathfinder(source: Path, name: str) -> Arrays:
             found, given = _read_listing(files, listing, source)
             images.append(found)
             labels += given
-    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+    except UNREADABLE as error:
         raise DataError(f"{source} cannot be read: {error}; delete it and get it again") from None
     return {"pixels": np.concatenate(images).reshape(-1), "labels": np.array(labels)}
 
 
 def _read_listing(files: Mapping[str, bytes | Path], listing: str, source: Path) -> tuple[np.ndarray, list[int]]:
     """Pictures and labels of one metadata file: folder, file, number, label and more, with spaces between."""
-    pictures, labels = [], []
+    pictures, labels, named = [], [], set()
     for number, line in enumerate(_content(files[listing]).splitlines(), start=1):
         where = f"{source}/{listing} line {number}"
         fields = line.decode("latin-1").split(" ")
@@ -104,18 +105,18 @@ def _read_listing(files: Mapping[str, bytes | Path], listing: str, source: Path)
         path = f"{fields[0]}/{fields[1]}"
         if path not in files:
             raise DataError(f"{where}: there is no {path}")
+        if path in named:
+            raise DataError(f"{where}: {path} has been named before; a picture has one line")
+        named.add(path)
         pictures.append((f"{source}/{path}", _content(files[path])))
         labels.append(int(fields[3]))
     if not pictures:
         raise DataError(f"{source}/{listing} names no pictures")
-    try:
-        return read_grey_pngs(pictures, (SIDE, SIDE)), labels
-    except ValueError as error:
-        raise DataError(str(error)) from None
+    return read_grey_pngs(pictures, (SIDE, SIDE)), labels
 
 
 def _content(file: bytes | Path) -> bytes:
-    return file.read_bytes() if isinstance(file, Path) else file
+    return read_bounded(file, MOST_BYTES) if isinstance(file, Path) else file
 
 
 def _unpacked(folder: Path) -> dict[str, bytes | Path]:
@@ -123,11 +124,14 @@ def _unpacked(folder: Path) -> dict[str, bytes | Path]:
 
 
 def _packed(archive: Path, name: str) -> dict[str, bytes | Path]:
-    """Everything below the set's folder; nothing is unpacked to disk."""
+    """The pictures and lists below the set's folder; nothing is unpacked to disk."""
+
+    def wanted(member: str) -> bool:
+        path = PurePosixPath(member)
+        return name in path.parts and path.suffix in (".png", ".npy")
+
     files: dict[str, bytes | Path] = {}
-    with tarfile.open(archive) as content:
-        for member in content:
-            parts = PurePosixPath(member.name).parts
-            if name in parts and (file := content.extractfile(member)) is not None:
-                files["/".join(parts[parts.index(name) + 1 :])] = file.read()
+    for member, content in read_archive(archive, wanted, MOST_BYTES):
+        parts = PurePosixPath(member).parts
+        files["/".join(parts[parts.index(name) + 1 :])] = content
     return files

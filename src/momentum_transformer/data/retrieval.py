@@ -4,19 +4,20 @@ No header; five columns: label, two identifiers, and two texts as Python bytes l
 running anything. A paper occurs in many pairs, so each distinct text is stored once.
 """
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from ..bounded import MEGABYTE, UNREADABLE, numbered_lines
 from .cache import Arrays, cached, identity_of
 from .folder import DataError, candidates
 from .sequences import Sequences, Splits
 
 LENGTH = 4000
+MOST_BYTES = 16_384 * MEGABYTE
+LONGEST_LINE = 64 * MEGABYTE
 ENCODING = 1  # to be raised when the same files should be encoded anew
 FILES = {"train": "train", "validation": "eval", "test": "test"}
 FOLDERS = ("aan", "retrieval", "tsv_data", "lra_release/tsv_data", "lra_release/lra_release/tsv_data")
@@ -77,16 +78,15 @@ def read_pairs(path: Path) -> Iterator[tuple[int, bytes, bytes]]:
     """Label and both texts, cut to 4,000 bytes, of every row; a row that is wrong is an error that names it."""
     number = 0
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                fields = line.rstrip(b"\r\n").split(b"\t")
-                where = f"{path} line {number}"
-                if len(fields) != 5:
-                    raise DataError(f"{where}: expected 5 columns with tabs between, not {len(fields)}")
-                if fields[0] not in LABELS:
-                    raise DataError(f"{where}: the label must be 0 or 1, not {_show(fields[0])}")
-                yield LABELS[fields[0]], _text(fields[3], where), _text(fields[4], where)
-    except (OSError, EOFError, zlib.error) as error:
+        for number, line in numbered_lines(path, MOST_BYTES, LONGEST_LINE):
+            where = f"{path} line {number}"
+            if (tabs := line.count(b"\t")) != 4:
+                raise DataError(f"{where}: expected 5 columns with tabs between, not {tabs + 1}")
+            fields = line.split(b"\t")
+            if fields[0] not in LABELS:
+                raise DataError(f"{where}: the label must be 0 or 1, not {_show(fields[0])}")
+            yield LABELS[fields[0]], _text(fields[3], where), _text(fields[4], where)
+    except UNREADABLE as error:
         raise DataError(f"{path} cannot be read: {error}; delete it and get it again") from None
     if not number:
         raise DataError(f"{path} has no rows")

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..bounded import MEGABYTE, UNREADABLE, parse_json, read_bounded
 from .cache import Arrays, cached
 from .folder import DataError
 from .moses import Moses, libraries
@@ -22,6 +23,7 @@ from .parallel_text import ParallelText
 
 UNKNOWN, PADDING, START, END = 0, 1, 2, 3
 SPECIALS = 4
+MOST_BYTES = 64 * MEGABYTE
 ENCODING = 1  # to be raised when the same text should be encoded anew
 BOUNDARY = "▁"  # how sentencepiece writes the space before a word
 RESERVED = "▅"  # sentencepiece learns nothing from a line that holds it
@@ -157,14 +159,14 @@ class Subwords:
     @staticmethod
     def load(path: Path) -> "Subwords":
         try:
-            header, _, model = path.read_bytes().partition(b"\n")
-            fields = json.loads(header)
+            header, _, model = read_bounded(path, MOST_BYTES).partition(b"\n")
+            fields = parse_json(header)
             languages = str(fields["source_language"]), str(fields["target_language"])
             if _digest(model, *languages) != fields["sha256"]:
                 raise ValueError("its checksum is wrong")
         except FileNotFoundError:
             raise DataError(f"there is no vocabulary {path}; check the path") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (*UNREADABLE, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} is damaged or not a vocabulary ({_first_line(error)})") from None
         return Subwords(model, *languages)
 

@@ -1,20 +1,21 @@
 """Byte-level movie reviews: aclImdb, as its official archive or unpacked. Any byte is legal, UTF-8 or not."""
 
 import re
-import tarfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from ..bounded import MEGABYTE
+from .archive import read_archive
 from .cache import Arrays, cached, identity_of
 from .folder import DataError, candidates
 from .sequences import Splits, flatten, unflatten
 
 LENGTH = 4000
+MOST_BYTES = 16 * MEGABYTE  # of a review
 ENCODING = 1  # to be raised when the same files should be encoded anew
-REVIEW = re.compile(r"(?:.*/)?(train|test)/(neg|pos)/(\d+)_(\d+)\.txt")
+REVIEW = re.compile(r"(?:.*/)?(train|test)/(neg|pos)/(\d{1,9})_(\d{1,9})\.txt")
 LABELS = {"neg": 0, "pos": 1}
 
 
@@ -72,14 +73,12 @@ def _encode(source: Path) -> Arrays:
 
 def _members(source: Path) -> Iterator[tuple[str, bytes]]:
     """Each file by its path inside the data set; nothing is unpacked to disk."""
+    if not source.is_dir():
+        yield from read_archive(source, lambda name: REVIEW.fullmatch(name) is not None, MOST_BYTES)
+        return
     try:
-        if source.is_dir():
-            for path in sorted(source.glob("*/*/*.txt")):
-                yield path.relative_to(source).as_posix(), path.read_bytes()
-            return
-        with tarfile.open(source) as archive:
-            for member in archive:
-                if REVIEW.fullmatch(member.name) and (file := archive.extractfile(member)) is not None:
-                    yield member.name, file.read()
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise DataError(f"{source} is cut off or damaged ({error}); delete it and get it again") from None
+        for path in sorted(source.glob("*/*/*.txt")):
+            with path.open("rb") as file:
+                yield path.relative_to(source).as_posix(), file.read(LENGTH)
+    except OSError as error:
+        raise DataError(f"{source} cannot be read: {error}") from None

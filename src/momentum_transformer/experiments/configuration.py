@@ -3,14 +3,19 @@
 import dataclasses
 import difflib
 import json
+import math
 from collections.abc import Sequence
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from ..bounded import parse_json
+from ..errors import UserError
+
 T = TypeVar("T")
 MANY = 24  # names, which are not all shown where one of them is near
+LARGEST = 10**15  # whole number
 
 
-class ConfigurationError(ValueError):
+class ConfigurationError(UserError, ValueError):
     """A name, key or value that does not exist; the message is for the user."""
 
 
@@ -31,6 +36,8 @@ def to_json(config: Any) -> dict[str, Any]:
 
 def from_json(kind: type[T], values: dict[str, Any], *, where: str = "") -> T:
     """The inverse, strict: every key known, every value of its type."""
+    if not isinstance(values, dict):
+        raise ConfigurationError(f"a configuration is a group of settings, not {_shown(values)}")
     hints = get_type_hints(kind)
     arguments = {}
     for key, value in values.items():
@@ -57,8 +64,8 @@ def override(config: T, settings: Sequence[str]) -> T:
         if not equals:
             raise ConfigurationError(f"--set takes part.field=value, not {setting!r}")
         try:
-            value = json.loads(text)
-        except json.JSONDecodeError:
+            value = parse_json(text)
+        except ValueError:
             value = text
         *groups, last = path.split(".")
         place = values
@@ -84,19 +91,29 @@ def paths(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _convert(value: Any, hint: Any, name: str) -> Any:
     if get_origin(hint) is Literal:
-        if value not in get_args(hint):
-            raise ConfigurationError(f"{name} must be one of {', '.join(map(repr, get_args(hint)))}, not {value!r}")
+        if not isinstance(value, str | int | None) or value not in get_args(hint):
+            known = ", ".join(map(repr, get_args(hint)))
+            raise ConfigurationError(f"{name} must be one of {known}, not {_shown(value)}")
         return value
     if get_origin(hint) is tuple:
         kinds = get_args(hint)
         if not isinstance(value, list | tuple) or len(value) != len(kinds):
-            raise ConfigurationError(f"{name} must be a list of {len(kinds)} values, not {value!r}")
+            raise ConfigurationError(f"{name} must be a list of {len(kinds)} values, not {_shown(value)}")
         return tuple(_convert(item, kind, name) for item, kind in zip(value, kinds, strict=True))
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise ConfigurationError(f"{name} must be at most {LARGEST:,}, not {_shown(value)}")
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-        raise ConfigurationError(f"{name} must be {_article(hint.__name__)}, not {value!r}")
+        raise ConfigurationError(f"{name} must be {_article(hint.__name__)}, not {_shown(value)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigurationError(f"{name} must be a finite number, not {value}")
     return value
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}…"
 
 
 def _article(name: str) -> str:

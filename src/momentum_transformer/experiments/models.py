@@ -23,6 +23,7 @@ from ..layers.residual import AdaptiveMomentumResidual, MomentumResidual, PlainR
 from ..layers.situation import Mixer
 from ..models.encoder import Encoder
 from ..ops.feature_maps import elu_plus_one, length_scaled
+from ..training.allocator import available_memory
 from .configuration import nearest
 
 MODELS = ("softmax", "reformer", "linear", "momentum", "momentum-connection", "adaptive-momentum")
@@ -46,6 +47,8 @@ Attention = Literal[
 ]
 TAILS = {"on": Tail(), "norm": Tail(gate="none"), "gate": Tail(norm=False)}
 HIDDEN_MULTIPLE = 4  # of the features of a feed-forward network that was made to fit
+MOST = {"depth": 1_000, "width": 65_536, "heads": 4_096, "feedforward": 1_048_576, "features": 1_048_576}
+MOST |= {"buckets": 65_536, "rounds": 1_000, "chunk_size": 1_048_576}
 HYBRID = 4  # every fourth layer of a hybrid is softmax attention; of fewer layers, the last one
 
 
@@ -86,6 +89,9 @@ class ModelConfig:
     activation: Literal["relu", "gelu"] = "relu"  # likewise
 
     def __post_init__(self) -> None:
+        for name, most in MOST.items():
+            if getattr(self, name) > most:
+                raise ValueError(f"model.{name} must be at most {most:,}, not {getattr(self, name):,}")
         if self.block == "modern" and (self.norm, self.activation) != ("post", "relu"):
             raise ValueError("model.norm and model.activation are for model.block=paper; the modern one has its own")
         self.mixer()  # refuses impossible coefficients
@@ -164,6 +170,12 @@ class ModelConfig:
     def encoder(self, *, causal: bool, length: int = 1) -> Encoder:
         if causal and self.scale_by_length:
             raise ValueError("model.scale_by_length needs the whole sequence at once: it cannot be causal")
+        needed = 4 * self.depth * self.width * (4 * self.width + 2 * self.feedforward)
+        if needed > (free := available_memory()):
+            raise ValueError(
+                f"a model of depth {self.depth}, width {self.width:,} and feedforward {self.feedforward:,} needs "
+                f"{needed / 2**30:,.1f} GB for its weights alone, and {free / 2**30:,.1f} GB are free; make it smaller"
+            )
         return Encoder(
             self.depth,
             self.width,

@@ -9,11 +9,12 @@ from typing import IO
 
 from rich.console import Console
 
+from ..errors import UserError
 from ..training.durable import HeldError, hold, make_folder, sync, write_note
 from ..training.run_directory import RunDirectory, RunError
 from .experiment import Study
 from .reproduce import finished_in, is_done, requests, threads
-from .runs import FAILURES, Request, run_training
+from .runs import Request, run_training
 
 LOCK = "queue.lock"
 KEPT = ("config.json", "provenance.json", "samples", "samples.jsonl", "metrics.jsonl")  # the last one says it is whole
@@ -54,7 +55,7 @@ def run_queue(
                         if not run_training(request, run.path, resume=True, data_dir=data_dir):
                             console.print("interrupted; everything is saved, and the same command carries on")
                             return False
-                    except FAILURES as error:
+                    except UserError as error:
                         console.print(f"failed: {run.path}: {error}")
                         failed += 1
                         continue

@@ -14,10 +14,11 @@ import torch
 from rich.console import Console
 
 from ..data.folder import data_root
+from ..errors import UserError
 from ..training.interruption import lifeline
 from ..training.run_directory import RunDirectory
 from .experiment import Study, Variant
-from .runs import FAILURES, INTERRUPTED, Request, make_task, run_training, train_words
+from .runs import INTERRUPTED, Request, make_task, run_training, train_words
 from .watching import Watch
 
 Finished = Callable[[Request], RunDirectory | None]  # the finished run of a request
@@ -150,7 +151,7 @@ def _run_all(todo: Todo, *, scale: str, out: Path, jobs: int, data_dir: Path | N
             for request, run, _ in todo:
                 try:
                     ends[run.path] = "" if run_training(request, run.path, resume=True, data_dir=data_dir) else None
-                except FAILURES as error:
+                except UserError as error:
                     ends[run.path] = str(error)
                 if ends[run.path] is None:
                     break

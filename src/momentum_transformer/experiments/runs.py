@@ -10,27 +10,18 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from ..data.folder import DataError, data_root
-from ..generation.translation_scores import ScoreError
-from ..training.checkpoint import CheckpointError, load_model, read_checkpoint
-from ..training.distributed import World, WorldError, join_world
-from ..training.loop import TrainingError, evaluate, train
+from ..data.folder import data_root
+from ..training.checkpoint import load_model, read_checkpoint
+from ..training.distributed import World, join_world
+from ..training.loop import evaluate, train
 from ..training.run_directory import RunDirectory, RunError, provenance
 from ..training.task import HasTest, KnowsItsRun, Task
 from . import EXPERIMENTS
 from .configuration import ConfigurationError, from_json, nearest, override, to_json
 from .experiment import Experiment
 
+LARGEST_SEED = 10**9
 LONGEST_NAME = 200  # of a run's folder; file systems allow 255 bytes
-FAILURES = (  # of one run
-    CheckpointError,
-    ConfigurationError,
-    DataError,
-    RunError,
-    ScoreError,
-    TrainingError,
-    WorldError,
-)
 INTERRUPTED = 130  # the exit code of a run that was stopped and saved
 SHOWN = 8  # metrics of the test split on the terminal; all are in metrics.jsonl
 
@@ -44,6 +35,11 @@ class Request:
     settings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        words = (self.experiment, self.model, self.scale, *self.settings)
+        if not all(isinstance(word, str) for word in words) or type(self.seed) is not int:
+            raise ConfigurationError("experiment, model, scale and settings are words, and the seed is a whole number")
+        if abs(self.seed) > LARGEST_SEED:
+            raise ConfigurationError(f"the seed must be at most {LARGEST_SEED:,}, not {self.seed}")
         if self.experiment not in EXPERIMENTS:
             raise nearest("experiment", self.experiment, list(EXPERIMENTS))
         if self.model not in EXPERIMENTS[self.experiment].models:
@@ -156,6 +152,8 @@ def load_run(path: Path) -> tuple[Request, Any]:
         return request, from_json(kind, stored["config"])
     except KeyError as error:
         raise RunError(f"{path}/config.json has no {error}") from None
+    except TypeError:
+        raise RunError(f"{path}/config.json is damaged: settings are no list of words") from None
 
 
 def load_task(path: Path, which: str = "best", data_dir: Path | None = None) -> tuple[Task, Request, Any]:
@@ -244,5 +242,5 @@ def _remembered(run: RunDirectory) -> str | None:
     """Where the run found its data."""
     if not (run.path / "provenance.json").exists():
         return None
-    directory = run.read("provenance.json").get("data", {}).get("directory")
-    return None if directory is None else str(directory)
+    directory: str | None = run.read("provenance.json").get("data", {}).get("directory")
+    return directory

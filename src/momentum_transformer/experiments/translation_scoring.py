@@ -5,12 +5,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..bounded import MEGABYTE, UNREADABLE, numbered_lines, parse_json
 from ..generation.translation_scores import score
+from ..training.run_directory import RunError
 from .translator import Translator
 
 if TYPE_CHECKING:
     from .translation import TranslationTask
 
+MOST_BYTES = MEGABYTE  # of steps.jsonl
 SHOWN = 8  # translations kept step by step
 ALONE = 50  # sentences translated one by one, to time them
 BATCHES = (1_024, 4_096, 16_384)  # tokens; the fastest counts
@@ -49,6 +52,20 @@ def score_translations(task: "TranslationTask", folder: Path) -> list[dict[str, 
             shown = {"source": text.sources[i], "reference": text.targets[i], "steps": steps}
             file.write(json.dumps(shown) + "\n")
     return [*lines, *throughput(translator, sources)]
+
+
+def read_steps(path: Path) -> list[dict[str, Any]]:
+    """What `steps.jsonl` keeps: sources, references, and each translation step by step."""
+    try:
+        lines = [parse_json(line) for _, line in numbered_lines(path, MOST_BYTES, MOST_BYTES)]
+    except (ValueError, *UNREADABLE) as error:
+        raise RunError(f"{path} cannot be read: {error}") from None
+    for number, line in enumerate(lines, start=1):
+        words = [line.get("source"), line.get("reference")] if isinstance(line, dict) else [None]
+        steps = line.get("steps") if isinstance(line, dict) else None
+        if not isinstance(steps, list) or not all(isinstance(text, str) for text in (*words, *steps)):
+            raise RunError(f"{path} line {number} is no source, reference and steps")
+    return lines
 
 
 def throughput(translator: Translator, sources: list[list[int]]) -> list[dict[str, Any]]:

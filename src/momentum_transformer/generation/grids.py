@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-Shape = tuple[int, int, int]  # height, width, channels
+from ..errors import UserError
 
+Shape = tuple[int, int, int]  # height, width, channels
 GAP = 2
 PAPER = 255  # around the pictures
 UNDRAWN = np.array([96, 128, 160], dtype=np.uint8)
@@ -17,7 +18,7 @@ MILLISECONDS = 4000  # a drawing takes about as long, however many bytes it has
 FRAMES = 80
 
 
-class PictureError(Exception):
+class PictureError(UserError):
     """Pictures that cannot be written; the message is for the user."""
 
 

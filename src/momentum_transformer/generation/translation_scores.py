@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from ..errors import UserError
 
-class ScoreError(Exception):
+
+class ScoreError(UserError):
     """Scores that cannot be computed on this machine; the message is for the user."""
 
 

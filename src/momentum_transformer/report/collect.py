@@ -1,6 +1,5 @@
 """What the report knows of a run: what was asked, and the curves that came of it."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,11 +7,21 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from ..experiments.configuration import ConfigurationError
+from ..bounded import parse_json
+from ..errors import UserError, one_line
 from ..experiments.runs import Request, load_run
 from ..training.run_directory import RunDirectory, RunError, find_runs
 
 TAIL_BYTES = 65_536  # of samples that are read
+NEEDED = {
+    "test": ("checkpoint",),
+    "end": (),
+    "translation": ("refinements", "lengths", "bleu", "chrf", "tokenized_bleu", "bleu_signature"),
+    "throughput": ("batch_tokens", "source", "target"),
+}
+SPEED_OF_PICTURES = ("method", "batch", "images_per_second", "bytes_per_image")
+NOTES = ("kind", "checkpoint", "lengths", "model", "method", "bleu_signature", "chrf_signature")
+UNREAD = ("extrapolated_from_places",)
 BESIDES = ("kind", "step", "seconds", "cpu_seconds")  # what is no score
 
 
@@ -52,33 +61,19 @@ def collect(paths: list[Path]) -> tuple[list[Run], list[str]]:
             raise RunError(f"there is no {root}")
         for directory in find_runs(root):
             try:
-                lines = _lines(directory)
+                lines = directory.metrics()
                 if any(line["kind"] == "end" for line in lines):
                     runs.append(_load(directory, lines))
                 else:
                     left_out.append(f"{directory.path}: {_so_far(directory, lines)}")
-            # damaged, or of another version: an experiment or setting that there is not here
-            except (ConfigurationError, RunError) as error:
-                reason = str(error)
+            except UserError as error:  # damaged, or of another version: a setting that there is not here
+                reason = one_line(error)
                 left_out.append(reason if reason.startswith(str(directory.path)) else f"{directory.path}: {reason}")
     if not runs:
         given = ", ".join(map(str, paths))
         reason = f" ({left_out[0]})" if left_out else ""
         raise RunError(f"no finished run in {given}{reason}; train one first, for instance: momentum reproduce copy")
     return runs, left_out
-
-
-def _lines(directory: RunDirectory) -> list[dict[str, Any]]:
-    """What the run noted, if all of it can be read."""
-    path = directory.path / "metrics.jsonl"
-    try:
-        lines: list[Any] = directory.metrics()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RunError(f"{path} cannot be read: {error}") from None
-    for number, line in enumerate(lines, start=1):
-        if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
-            raise RunError(f"{path} line {number} is damaged: it says nothing of its kind")
-    return lines
 
 
 def _check_weights(path: Path) -> None:
@@ -109,26 +104,35 @@ def last_text(run: Run) -> str:
     try:
         with run.written.open("rb") as file:
             file.seek(max(0, run.written.stat().st_size - TAIL_BYTES))
-            return str(json.loads(file.read().splitlines()[-1])["text"])
+            return str(parse_json(file.read().splitlines()[-1])["text"])
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return ""
+
+
+def _check(line: dict[str, Any], directory: RunDirectory) -> None:
+    """Whether a line has what its kind has, and whether all but its notes are numbers."""
+    kind = line["kind"]
+    needed = SPEED_OF_PICTURES if kind == "throughput" and "method" in line else NEEDED.get(kind, ())
+    if missing := [name for name in needed if name not in line]:
+        raise RunError(f"{directory.path}/metrics.jsonl has a {kind} without {', '.join(missing)}")
+    for name, value in line.items():
+        fits = isinstance(value, str) if name in NOTES else isinstance(value, int | float | None)
+        if kind in NEEDED and name not in UNREAD and not fits:
+            raise RunError(f"{directory.path}/metrics.jsonl has a {kind} with a strange {name}")
 
 
 def _load(directory: RunDirectory, lines: list[dict[str, Any]]) -> Run:
     request, config = load_run(directory.path)
     _check_weights(directory.best)
+    for line in lines:
+        _check(line, directory)
     evaluations = [line for line in lines if line["kind"] == "validation"]
     seconds = next(line.get("cpu_seconds") for line in lines if line["kind"] == "end")
     if not evaluations:
         raise RunError(f"{directory.path}/metrics.jsonl has no evaluation")
     names = [name for name in evaluations[0] if name != "kind"]
-    try:
-        curves = {name: np.array([line.get(name) for line in evaluations], dtype=float) for name in names}
-    except (TypeError, ValueError) as error:
-        raise RunError(f"{directory.path}/metrics.jsonl holds a score that is no number: {error}") from None
-    if not {"step", "loss"} <= curves.keys():
-        raise RunError(f"{directory.path}/metrics.jsonl has evaluations without step and loss")
-    tests = [line for line in lines if line["kind"] == "test" and line["checkpoint"] == "best"]
+    curves = {name: np.array([line.get(name) for line in evaluations], dtype=float) for name in names}
+    tests = [line for line in lines if line["kind"] == "test" and line.get("checkpoint") == "best"]
     throughput, translations = (
         tuple(line for line in lines if line["kind"] == kind) for kind in ("throughput", "translation")
     )

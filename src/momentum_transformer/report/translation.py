@@ -1,6 +1,5 @@
 """The section of a translation experiment: Table 5 beside ours, BLEU against refinements, and translations."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..experiments.translation_scales import PAPER_TABLE, TEACHER
+from ..experiments.translation_scoring import read_steps
 from .figures import COLOURS, DASHES, MARKERS, STYLE
 from .groups import Group
 from .section import Section, separated
@@ -214,11 +214,7 @@ def _steps(found: Sequence[Group]) -> tuple[Table, ...]:
     """A few sentences, translated step by step by the first seed of each model."""
     tables = []
     kept = {group.label: group.runs[0].steps for group in found}
-    read = {
-        label: [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:SHOWN] if line]
-        for label, path in kept.items()
-        if path is not None
-    }
+    read = {label: read_steps(path)[:SHOWN] for label, path in kept.items() if path is not None}
     for i in range(min(map(len, read.values()), default=0)):
         first = next(iter(read.values()))[i]
         rows = [("reference", "", first["reference"])]

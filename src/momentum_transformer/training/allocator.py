@@ -5,6 +5,9 @@ the host, that takes a good part of a training step, and more than attention its
 """
 
 import ctypes
+import math
+import resource
+from pathlib import Path
 from typing import Any
 
 SETTINGS = {"M_MMAP_MAX": (-4, 0), "M_TRIM_THRESHOLD": (-1, -1), "M_TOP_PAD": (-2, 1 << 28)}  # of malloc.h
@@ -23,6 +26,18 @@ def give_back() -> None:
     trim = _glibc("malloc_trim")
     if trim is not None:
         trim(0)
+
+
+def available_memory() -> float:
+    """Bytes that this process may still take, of the machine and of its own limit; infinity where nobody tells."""
+    free = _told("/proc/meminfo", "MemAvailable:", math.inf)
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return free if limit == resource.RLIM_INFINITY else min(free, limit - _told("/proc/self/status", "VmSize:", 0))
+
+
+def _told(path: str, name: str, otherwise: float) -> float:
+    lines = Path(path).read_text().splitlines() if Path(path).exists() else []
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(name)), otherwise)
 
 
 def _glibc(name: str) -> Any:

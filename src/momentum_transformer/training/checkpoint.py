@@ -13,10 +13,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from ..errors import UserError
 from .durable import make_folder, replace_file
+from .records import read_counters
 
 
-class CheckpointError(Exception):
+class CheckpointError(UserError):
     """A checkpoint that cannot be written or read; the message is for the user."""
 
 
@@ -57,9 +59,9 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise CheckpointError(f"there is no checkpoint {path}; train first, or check the path")
     try:
         with safe_open(path, framework="pt") as file:
-            progress = json.loads((file.metadata() or {})["progress"])
+            progress = read_counters((file.metadata() or {})["progress"])
             return {name: file.get_tensor(name) for name in file.keys()}, progress  # noqa: SIM118
-    except (SafetensorError, OSError, KeyError, json.JSONDecodeError) as error:
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError, RuntimeError) as error:
         raise CheckpointError(
             f"{path} is damaged or not one of our checkpoints ({error}); delete it and use another, or train again"
         ) from error
@@ -70,7 +72,7 @@ def load_model(path: Path, model: nn.Module) -> dict[str, Any]:
     tensors, progress = read_checkpoint(path)
     weights = {name.removeprefix("model."): tensor for name, tensor in tensors.items() if name.startswith("model.")}
     wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    given = {name: None if tensor.is_complex() else tuple(tensor.shape) for name, tensor in weights.items()}
     if wanted != given:
         differing = sorted(name for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name))
         raise CheckpointError(
@@ -87,9 +89,13 @@ def load_optimizer(path: Path, optimizer: torch.optim.Optimizer) -> None:
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         if key.startswith("optimizer."):
-            _, number, name = key.split(".", 2)
-            state.setdefault(int(number), {})[name] = tensor
-    count = sum(len(group["params"]) for group in optimizer.param_groups)
-    if state and len(state) != count:
-        raise CheckpointError(f"{path} holds the optimizer of {len(state)} tensors, this model has {count}")
+            number, _, name = key.removeprefix("optimizer.").partition(".")
+            state.setdefault(int(number) if number.isdecimal() and len(number) < 10 else -1, {})[name] = tensor
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if state and sorted(state) != list(range(len(parameters))):
+        raise CheckpointError(f"{path} holds the optimizer of {len(state)} tensors, this model has {len(parameters)}")
+    for i, moments in state.items():
+        shapes = {"step": torch.Size(), "exp_avg": parameters[i].shape, "exp_avg_sq": parameters[i].shape}
+        if {name: tensor.shape for name, tensor in moments.items()} != shapes:
+            raise CheckpointError(f"{path} holds moments of tensor {i} that do not fit; delete it, or train again")
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

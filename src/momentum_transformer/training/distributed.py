@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..context import ContextError, context_parallel
+from ..errors import UserError
 
 
-class WorldError(Exception):
+class WorldError(UserError):
     """Processes that cannot work together as they are asked to; the message is for the user."""
 
 

@@ -7,14 +7,15 @@ carrying on from it is bit-identical to never having stopped.
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .checkpoint import load_model, load_optimizer, save_checkpoint
+from ..errors import UserError
+from .checkpoint import CheckpointError, load_model, load_optimizer, save_checkpoint
 from .config import TrainConfig
 from .distributed import World, WorldError, last_sync_only
 from .interruption import interruptible
@@ -27,7 +28,7 @@ from .sharded import load_shards, newest, save_shards, shard, whole, whole_weigh
 from .task import Derives, HasParts, Task, WritesSamples
 
 
-class TrainingError(Exception):
+class TrainingError(UserError):
     """Training that cannot go on; the message is for the user."""
 
 
@@ -174,6 +175,8 @@ def _resumed(
     last = newest(run.shards) if sharded else None
     stored = load_model(run.last, model) if last is None else load_shards(last, model, optimizer, world)
     before = {"cpu_seconds": None, "logged_step": stored["step"], "logged_seconds": stored["seconds"]}
+    if unknown := stored.keys() - {counter.name for counter in fields(Counters)}:
+        raise CheckpointError(f"{last or run.last} has counters of another version: {', '.join(sorted(unknown))}")
     counters = Counters(**{**before, **stored})
     if last is None:
         load_optimizer(run.last, optimizer)

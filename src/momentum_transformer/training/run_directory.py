@@ -22,15 +22,18 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from ..bounded import UNREADABLE
+from ..errors import UserError
 from .allocator import allocator
 from .durable import UNFINISHED, HeldError, hold, make_folder, replace_file, sync
+from .records import read_metrics, read_object, read_samples
 
 FORMAT = 1
 METRICS, SAMPLES = "metrics.jsonl", "samples.jsonl"
 PATIENCE = 10.0  # seconds for an owner that is about to end
 
 
-class RunError(Exception):
+class RunError(UserError):
     """A run directory that cannot be used; the message is for the user."""
 
 
@@ -112,13 +115,11 @@ class RunDirectory:
     def read(self, name: str) -> dict[str, Any]:
         path = self.path / name
         try:
-            content = json.loads(path.read_text())
+            content = read_object(path)
         except FileNotFoundError:
             raise RunError(f"{self.path} is not a run directory: it has no {name}") from None
-        except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
+        except (ValueError, *UNREADABLE) as error:
             raise RunError(f"{path} cannot be read: {error}") from None
-        if not isinstance(content, dict):
-            raise RunError(f"{path} is not one of our files: it holds no object")
         if content.get("format", FORMAT) > FORMAT:
             raise RunError(f"{path} was written by a newer version (format {content['format']}); update this package")
         return content
@@ -161,27 +162,25 @@ class RunDirectory:
                     file.write("\n")
 
     def metrics(self) -> list[dict[str, Any]]:
-        return self.lines(METRICS)
+        return self._lines(METRICS, read_metrics)
 
-    def lines(self, name: str) -> list[dict[str, Any]]:
-        """All lines of a .jsonl file; a last line cut off by a crash is left out."""
+    def samples(self) -> list[dict[str, Any]]:
+        """What the model wrote at each evaluation."""
+        return self._lines(SAMPLES, read_samples)
+
+    def _lines(self, name: str, read: Callable[[Path], list[dict[str, Any]]]) -> list[dict[str, Any]]:
         path = self.path / name
         if not path.exists():
             return []
-        lines = path.read_text().splitlines()
-        parsed = []
-        for number, line in enumerate(lines, start=1):
-            try:
-                parsed.append(json.loads(line))
-            except json.JSONDecodeError:
-                if number < len(lines):
-                    raise RunError(f"{path} line {number} is not JSON") from None
-        return parsed
+        try:
+            return read(path)
+        except (ValueError, *UNREADABLE) as error:
+            raise RunError(f"{path} cannot be read: {error}") from None
 
     def forget_metrics_after(self, step: int) -> None:
         """Drop what was logged beyond a checkpoint, and what only a finished run has, before carrying on from it."""
         during = [line for line in self.metrics() if line["kind"] in ("train", "validation")]
-        lines = {METRICS: during, SAMPLES: self.lines(SAMPLES)}
+        lines = {METRICS: during, SAMPLES: self.samples()}
         for path in self._logs():
             kept = [json.dumps(line) + "\n" for line in lines[path.name] if line["step"] <= step]
             self._replace(path.name, "".join(kept))

@@ -1,5 +1,7 @@
 """The live page: models complete pictures and translate text, in a browser on this machine."""
 
+from ..errors import UserError
 
-class ServeError(Exception):
+
+class ServeError(UserError):
     """The page cannot be served; the message is for the user."""

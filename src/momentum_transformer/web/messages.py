@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import UserError
 from .models import Drawable, Translating, Writing
 
 MAX_BYTES = 65_536  # of a message
@@ -22,7 +23,7 @@ WRITE_FIELDS = ("viewer", "models", "prompt", "tokens", "temperature", "seed")
 VIEWER = re.compile(r"[A-Za-z0-9-]{8,64}")
 
 
-class BadRequestError(Exception):
+class BadRequestError(UserError):
     """A message that cannot be answered; the text is for the viewer."""
 
 

@@ -1,14 +1,16 @@
 """A trained translator as the page shows it."""
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..errors import one_line
 from ..experiments.translation import TranslationTask
+from ..experiments.translation_scoring import read_steps
 from ..experiments.translator import LineError, Translator
+from ..training.run_directory import RunError
 from .messages import MAX_CHARACTERS
 from .models import Draft, Example, RefusedError
 
@@ -62,11 +64,10 @@ def warm_up(task: TranslationTask) -> None:
 def read_examples(run: Path) -> tuple[tuple[Example, ...], str]:
     """Test sentences with their translations from a finished run; where there are none, why."""
     path = run / "samples" / "steps.jsonl"
-    try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        found = [Example(str(line["source"]), str(line["reference"])) for line in lines]
-    except FileNotFoundError:
+    if not path.exists():
         return (), f"{run} has not been trained to its end"
-    except (OSError, ValueError, KeyError, TypeError):
-        return (), f"{path} cannot be read"
+    try:
+        found = [Example(line["source"], line["reference"]) for line in read_steps(path)]
+    except RunError as error:
+        return (), one_line(error)
     return tuple(example for example in found if len(example.source) <= MAX_CHARACTERS), ""
