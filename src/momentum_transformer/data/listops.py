@@ -129,6 +129,8 @@ def _encode(text: bytes, where: str) -> bytes:
         known = {symbol.encode() for symbol in SYMBOLS}
         wrong = next(word for word in bare.split() if word not in known)
         raise DataError(f"{where}: {_show(wrong)} is no token of ListOps ({' '.join(SYMBOLS)})")
+    if not tokens:
+        raise DataError(f"{where}: the expression is empty")
     if len(tokens) > MOST_TOKENS:
         raise DataError(f"{where}: the expression has {len(tokens):,} tokens, more than {MOST_TOKENS:,}")
     return tokens.translate(_CODES)

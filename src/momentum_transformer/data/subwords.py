@@ -75,7 +75,7 @@ class Subwords:
                 character_coverage=1.0,
                 byte_fallback=False,
                 normalization_rule_name="identity",  # what the text says is what comes out again
-                max_sentence_length=max(len(line.encode()) for line in lines) + 1,  # none is left out
+                max_sentence_length=max(10, *(len(line.encode()) + 1 for line in lines)),  # none is left out
                 num_threads=1,
                 unk_id=UNKNOWN,
                 pad_id=PADDING,

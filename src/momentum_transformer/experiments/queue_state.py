@@ -46,7 +46,7 @@ def _progress(request: Request, runs: Path, results: Path, now: Path | None) -> 
     done = next((place for place in (run, kept) if is_done(place)), None)
     lines = [line for line in (done or run).metrics() if line["kind"] in ("train", "end")]
     step = max((line["step"] for line in lines), default=0)
-    seconds = max((line["seconds"] for line in lines), default=0.0)
+    seconds = max((line.get("seconds") or 0.0 for line in lines), default=0.0)
     share = 1.0 if done else min(1.0, step / request.config.train.steps)
     is_now = now is not None and now.resolve() == run.path.resolve()
     state: State = "done" if done else "running" if is_now else "stopped" if run.last.exists() else "left"

@@ -205,6 +205,10 @@ def make_task(request: Request, config: Any, run: RunDirectory, data_dir: Path) 
         return task
     except ValueError as error:  # sizes that do not fit together
         raise ConfigurationError(str(error)) from None
+    except RuntimeError as error:
+        if "allocate memory" not in str(error):
+            raise
+        raise ConfigurationError("this model needs more memory than there is; make it smaller with --set") from None
 
 
 def _conclude(task: Task, request: Request, run: RunDirectory, world: World) -> None:
@@ -234,7 +238,7 @@ def _score_test(task: Task, config: Any, run: RunDirectory, world: World, which:
     metrics = evaluate(task, task.model, config.train, world, task.test(world.shard, world.shards))
     if world.leads:
         _, progress = read_checkpoint(run.best if which == "best" else run.last)
-        run.append_metrics({"kind": "test", "step": progress["step"], "checkpoint": which, **metrics})
+        run.append_metrics({"kind": "test", "step": progress.get("step", 0), "checkpoint": which, **metrics})
     return metrics
 
 

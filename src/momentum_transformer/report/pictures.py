@@ -77,10 +77,14 @@ def _table(found: list[Group], images: str, title: str) -> Table:
         row += [group.cpu_seconds(100, 2), str(group.seeds)]
         rows.append(tuple(row))
         for line in lines[1:]:
-            label = f"{group.label}, {METHODS[line['method']]}"
+            label = f"{group.label}, {_method(line)}"
             row = [label, "", "", *([""] if paper else []), *_speed(line), *paper_speed, "", ""]
             rows.append(tuple(row))
     return Table(title, tuple(columns), tuple(rows))
+
+
+def _method(line: dict[str, Any]) -> str:
+    return METHODS.get(line["method"], line["method"])
 
 
 def _speed(line: dict[str, Any] | None) -> list[str]:
@@ -166,8 +170,7 @@ def _bars(axis: Axes, bars: Sequence[tuple[Group, dict[str, Any]]]) -> None:
     axis.set_xlim(min(speeds) / 3, max(speeds) * 5)
     axis.set_axisbelow(True)
     names = [
-        group.label if line["method"] == "recurrent" else f"{group.label},\n{METHODS[line['method']]}"
-        for group, line in bars
+        group.label if line["method"] == "recurrent" else f"{group.label},\n{_method(line)}" for group, line in bars
     ]
     axis.set_yticks(places, names)
     axis.set_xlabel("images per second, best batch")

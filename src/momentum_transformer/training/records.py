@@ -77,10 +77,9 @@ def _damaged_metrics(line: Any) -> str:
         return "is no object with a kind"
     if line["kind"] in STEPPED and (type(line.get("step")) is not int or line["step"] < 0):
         return "has no step"
-    needed = {"train": ("loss", "seconds"), "end": ("seconds",), "validation": ("loss",)}.get(line["kind"], ())
-    if missing := [name for name in needed if not is_number(line.get(name))]:
-        return f"has no {missing[0]}"
-    if line["kind"] in ("train", "validation"):
+    if line["kind"] == "validation" and not is_number(line.get("loss")):
+        return "has no loss"
+    if line["kind"] in ("train", "validation", "end"):
         scores = {name: value for name, value in line.items() if name != "kind"}
         if strange := [name for name, value in scores.items() if value is not None and not is_number(value)]:
             return f"has a {strange[0]!r} that is no number"
@@ -88,9 +87,9 @@ def _damaged_metrics(line: Any) -> str:
 
 
 def read_counters(text: str) -> dict[str, Any]:
-    """The counters of a checkpoint: numbers, null, and lists or objects of numbers; `step` is among them."""
+    """The counters of a checkpoint: numbers, null, and lists or objects of numbers."""
     counters = parse_json(text)
-    if not isinstance(counters, dict) or type(counters.get("step")) is not int or counters["step"] < 0:
+    if not isinstance(counters, dict) or type(counters.get("step", 0)) is not int:
         raise ValueError("its counters are no object with a whole step")
     for name, value in counters.items():
         parts = value if isinstance(value, list) else value.values() if isinstance(value, dict) else [value]

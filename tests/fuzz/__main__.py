@@ -1,0 +1,44 @@
+"""Every parser on damaged and malicious inputs: python -m tests.fuzz [--mutations 20000] [--only NAME] [--out FILE]"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from .parsers import parsers
+from .workers import MOST_BYTES, MOST_SECONDS, fuzz
+
+MUTATIONS = 20_000
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--mutations", type=int, default=MUTATIONS)
+    arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--only", help="a part of the names of parsers")
+    arguments.add_argument("--out", type=Path)
+    given = arguments.parse_args()
+    rows, bad = [], 0
+    for parser in parsers():
+        if given.only and given.only not in parser.name:
+            continue
+        found = fuzz(parser, given.mutations, given.seed)
+        bad += len(found.failures) + len(found.slow)
+        rows.append(vars(found) | {"failures": len(found.failures), "slow": len(found.slow)})
+        print(  # noqa: T201 (a table on the terminal)
+            f"{parser.name:16} {found.cases:7,} cases {found.accepted:7,} read {found.refused:7,} refused "
+            f"{len(found.failures):4} failures {found.slowest:6.2f} s {found.largest / 2**20:6.0f} MB",
+            flush=True,
+        )
+        for line in (*found.failures[:10], *found.slow[:10]):
+            print(f"    {line}", flush=True)  # noqa: T201
+    if given.out:
+        limits = {"seconds": MOST_SECONDS, "bytes": MOST_BYTES}
+        command = "python -m tests.fuzz --out results/fuzz.json"
+        record = {"command": command, "mutations": given.mutations, "seed": given.seed, "limits": limits, "rows": rows}
+        given.out.write_text(json.dumps(record, indent=1) + "\n")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
