@@ -279,7 +279,7 @@ def _(command: cli.Export) -> int:
 def _(command: cli.Serve) -> int:
     try:
         from .web.runs import load_models
-        from .web.server import address, is_private, open_socket, serve
+        from .web.server import address, new_token, open_socket, serve
         from .web.studio import Studio
         from .web.training import Watch
     except ModuleNotFoundError as error:
@@ -290,14 +290,15 @@ def _(command: cli.Serve) -> int:
     with open_socket(command.host, command.port) as listening:
         loaded = load_models(runs, command.data_dir)
         missing = loaded.missing
-        if not is_private(listening):
-            missing.append("others can reach this page: everyone in your network may use this machine's models")
+        token = new_token(listening)
+        if token is not None:
+            missing.append("others can reach this page: whoever has this link may use this machine's models")
         for line in missing:
             CONSOLE.print(line, soft_wrap=True)
         names = loaded.names
         shown = f"{len(names)} models" if len(names) > 1 else names[0] if names else "no model yet, but runs to watch"
-        CONSOLE.print(f"{shown}: {address(listening)} (Ctrl-C stops)", soft_wrap=True)
+        CONSOLE.print(f"{shown}: {address(listening, token)} (Ctrl-C stops)", soft_wrap=True)
         watch = Watch(command.runs or (Path("runs"),), *(() if command.runs else runs))
-        serve(Studio(*loaded[:3]), watch, listening, host=command.host)
+        serve(Studio(*loaded[:3]), watch, listening, host=command.host, token=token)
     CONSOLE.print("stopped")
     return 0

@@ -35,6 +35,9 @@ def main() -> int:
     if given.out:
         limits = {"seconds": MOST_SECONDS, "bytes": MOST_BYTES}
         command = "python -m tests.fuzz --out results/fuzz.json"
+        if given.only and given.out.exists():  # the other rows stay
+            fresh = {row["parser"]: row for row in rows}
+            rows = [fresh.get(row["parser"], row) for row in json.loads(given.out.read_text())["rows"]]
         record = {"command": command, "mutations": given.mutations, "seed": given.seed, "limits": limits, "rows": rows}
         given.out.write_text(json.dumps(record, indent=1) + "\n")
     return 1 if bad else 0

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from momentum_transformer.data.byte_text import load_bytes
 
 from momentum_transformer.data import cache, cifar10, idx, listops, parallel_text, pathfinder, retrieval, text
-from momentum_transformer.data.byte_text import load_bytes
 from momentum_transformer.data.png import write_grey_png
 from momentum_transformer.data.subwords import Subwords
 from momentum_transformer.experiments.configuration import override, to_json

@@ -54,7 +54,9 @@ STATIC = {
 }
 
 
-def create_app(studio: Studio, watch: Watch | None = None, *, host_names: tuple[str, ...] = ()) -> Starlette:
+def create_app(
+    studio: Studio, watch: Watch | None = None, *, host_names: tuple[str, ...] = (), token: str | None = None
+) -> Starlette:
     """The application; `host_names` are names of this server besides localhost and plain addresses."""
     bounds = {
         "most_models": MAX_MODELS,
@@ -99,7 +101,7 @@ def create_app(studio: Studio, watch: Watch | None = None, *, host_names: tuple[
     routes += [Route("/models", models), Route("/training", training)]
     posts = {"/draw": draw, "/translate": translate, "/write": write}
     routes += [Route(path, post, methods=["POST"]) for path, post in posts.items()]
-    return Starlette(routes=routes, middleware=[Middleware(Guard, host_names=host_names)])
+    return Starlette(routes=routes, middleware=[Middleware(Guard, host_names=host_names, token=token)])
 
 
 class Answer:

@@ -1,16 +1,25 @@
-"""Who may talk to the server: pages that it served itself, reached by a name that is its own.
+"""Who may talk to the server: pages that it served itself, reached by a name that is its own, and who has the link.
 
 Another web site in the same browser sends its own Origin. A site whose name was pointed at this machine (DNS
 rebinding) sends its own Host; plain addresses cannot be pointed elsewhere, so they are all allowed.
+
+Where others than this machine can reach the server, the link that it prints holds a token. Who comes by it gets a
+cookie, and nobody else gets anything. No client may fill all places of viewers: one address has a share of them.
 """
 
 import ipaddress
-from urllib.parse import urlsplit
+import secrets
+from collections import Counter
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+TOKEN = "token"  # the name in the link
+COOKIE = "momentum-token"
+REQUESTS_PER_CLIENT = 256  # at a time
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -26,8 +35,10 @@ HEADERS = {
 class Guard:
     """Refuses foreign requests, and adds the headers that confine the page to every answer."""
 
-    def __init__(self, app: ASGIApp, host_names: tuple[str, ...] = ()) -> None:
+    def __init__(self, app: ASGIApp, host_names: tuple[str, ...] = (), token: str | None = None) -> None:
         self._app = app
+        self._token = token
+        self._requests: Counter[str] = Counter()  # that are being answered, by address
         self._names = {"localhost", *(name.lower() for name in host_names)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -40,10 +51,38 @@ class Guard:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        refusal = self._refusal(Headers(scope=scope))
-        await (refusal or self._app)(scope, receive, send_confined)
+        client = scope["client"][0] if scope.get("client") else ""
+        headers = Headers(scope=scope)
+        answer = self._refusal(headers) or self._entrance(scope, headers) or self._full(client) or self._app
+        self._requests[client] += 1
+        try:
+            await answer(scope, receive, send_confined)
+        finally:
+            self._requests[client] -= 1
+            self._requests += Counter()  # forgets who has none
 
-    def _refusal(self, headers: Headers) -> PlainTextResponse | None:
+    def _entrance(self, scope: Scope, headers: Headers) -> Response | None:
+        """Nothing for those who may come in; a cookie for the link's token, else a refusal."""
+        if self._token is None:
+            return None
+        if self._is_token(_cookie(headers)):
+            return None
+        asked = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=8).get(TOKEN, [])
+        if scope["path"] != "/" or not asked or not self._is_token(asked[0]):
+            return PlainTextResponse("this page needs the whole link that the server printed, with its token\n", 401)
+        entered = RedirectResponse("/", 303)
+        entered.set_cookie(COOKIE, self._token, httponly=True, samesite="strict")
+        return entered
+
+    def _is_token(self, given: str) -> bool:
+        return self._token is not None and secrets.compare_digest(given.encode(), self._token.encode())
+
+    def _full(self, client: str) -> Response | None:
+        if self._requests[client] < REQUESTS_PER_CLIENT:
+            return None
+        return PlainTextResponse(f"{REQUESTS_PER_CLIENT} requests of your address are being answered already\n", 503)
+
+    def _refusal(self, headers: Headers) -> Response | None:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._is_own(hosts[0]):
             return PlainTextResponse("this server is not the one you named\n", 421)
@@ -61,3 +100,12 @@ class Guard:
         except ValueError:
             return False
         return True
+
+
+def _cookie(headers: Headers) -> str:
+    """The token that a browser sends back."""
+    try:
+        found = SimpleCookie("; ".join(headers.getlist("cookie"))).get(COOKIE)
+    except CookieError:
+        return ""
+    return "" if found is None else found.value

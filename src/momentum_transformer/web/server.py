@@ -2,6 +2,7 @@
 
 import ipaddress
 import logging
+import secrets
 import socket
 from contextlib import suppress
 
@@ -9,10 +10,11 @@ import uvicorn
 
 from . import ServeError
 from .app import create_app
+from .connections import CONNECTIONS, Connection
+from .guard import TOKEN
 from .studio import Studio
 from .training import Watch
 
-CONNECTIONS = 512  # those who wait have one, too
 CLOSING_SECONDS = 3
 
 
@@ -41,40 +43,52 @@ def is_private(listening: socket.socket) -> bool:
     return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
 
 
-def address(listening: socket.socket) -> str:
+def new_token(listening: socket.socket) -> str | None:
+    """What a link must hold where others can reach the socket."""
+    return None if is_private(listening) else secrets.token_urlsafe(16)
+
+
+def address(listening: socket.socket, token: str | None = None) -> str:
     """What to type into a browser."""
     host, port = listening.getsockname()[:2]
     found = ipaddress.ip_address(host)
     name = socket.gethostname() if found.is_unspecified else f"[{host}]" if found.version == 6 else host
-    return f"http://{name}:{port}/"
+    return f"http://{name}:{port}/" + ("" if token is None else f"?{TOKEN}={token}")
 
 
 class Server(uvicorn.Server):
     """Serves the page on a socket until it is told to stop; open answers end with it."""
 
-    def __init__(self, studio: Studio, watch: Watch | None = None, *, host_names: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        studio: Studio,
+        watch: Watch | None = None,
+        *,
+        host_names: tuple[str, ...] = (),
+        token: str | None = None,
+    ) -> None:
         self._studio = studio
         super().__init__(
             uvicorn.Config(
-                create_app(studio, watch, host_names=host_names),
+                create_app(studio, watch, host_names=host_names, token=token),
+                http=Connection,
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
-                limit_concurrency=CONNECTIONS,
                 timeout_graceful_shutdown=CLOSING_SECONDS,
             )
         )
-        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # noise of clients is no news
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._studio.close()
         await super().shutdown(sockets)
 
 
-def serve(studio: Studio, watch: Watch, listening: socket.socket, *, host: str) -> None:
+def serve(studio: Studio, watch: Watch, listening: socket.socket, *, host: str, token: str | None = None) -> None:
     """Serve until Ctrl-C; `host` is what the socket was opened for."""
     with suppress(KeyboardInterrupt):
-        Server(studio, watch, host_names=(host, socket.gethostname())).run([listening])
+        Server(studio, watch, host_names=(host, socket.gethostname()), token=token).run([listening])

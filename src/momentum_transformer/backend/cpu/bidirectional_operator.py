@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .causal_operator import DTYPES, check_no_tangent, run
 from .library import Problem, TensorView, contiguous_rows, empty_rows, pointer
+from .operator_checks import check_tensor
 
 _OPTIONS = "Tensor? key_mask, Tensor? query_mask, bool elu, bool normalize, float eps"
 _library = torch.library.Library("momentum", "FRAGMENT")
@@ -32,13 +33,8 @@ def _wide(q: Tensor) -> torch.dtype:
 
 
 def check_tensors(shapes: dict[str, tuple[Tensor | None, tuple[int, ...]]], dtype: torch.dtype) -> None:
-    """The kernels get bare pointers, so everything they rely on is checked."""
     for name, (x, shape) in shapes.items():
-        if x is None:
-            continue
-        if tuple(x.shape) != shape or x.dtype != dtype or x.device.type != "cpu":
-            found = f"{x.dtype} of shape {tuple(x.shape)} on {x.device}"
-            raise ValueError(f"{name} must be {dtype} of shape {shape} on the CPU, not {found}")
+        check_tensor(name, x, shape, dtype)
 
 
 def _problem(

@@ -3,6 +3,7 @@
 `python -m momentum_transformer.backend.cpu.build` rebuilds it in place; `pip install` does the same.
 """
 
+import hashlib
 import os
 import platform
 import shlex
@@ -16,6 +17,7 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parent / "native"
 LIBRARY = "_native.so"
+SEAL = "_native.sha256"  # its checksum
 FLAGS = ["-std=c++17", "-O3", "-falign-loops=64", "-fPIC", "-Wall"]
 FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
 REALS = ("float", "double")
@@ -68,8 +70,22 @@ def build(directory: Path, *, extra: tuple[str, ...] = (), only: str | None = No
         # GOMP_parallel is resolved when the library is loaded, from the OpenMP runtime that PyTorch brings
         unresolved = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
         _run([*command, *extra, "-shared", "-pthread", *unresolved, *objects, "-o", str(partial)])
+        seal = directory / f"{SEAL}.{os.getpid()}"
+        seal.write_text(_sha256(partial))
+        (directory / SEAL).unlink(missing_ok=True)  # while only one of the two is new, the library counts as damaged
         partial.replace(directory / LIBRARY)
+        seal.replace(directory / SEAL)
     return directory / LIBRARY
+
+
+def is_whole(library: Path) -> bool:
+    """Whether a library is what was built: its checksum lies beside it. A damaged one can crash the process."""
+    seal = library.with_name(SEAL)
+    return seal.is_file() and seal.read_text() == _sha256(library)
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _run(command: list[str]) -> None:

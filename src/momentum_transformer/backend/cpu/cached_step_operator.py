@@ -8,9 +8,10 @@ from torch import Tensor
 
 from ...ops.tracing import eager
 from .causal_operator import DTYPES, run, wide_dtype
-from .convolution_operator import MOST_TAPS, check_like
+from .convolution_operator import MOST_TAPS
 from .library import ConvolutionStep, StateStep, pointer
 from .native_backend import status
+from .operator_checks import check_tensor
 
 
 def serves(cache: Tensor, *tensors: Tensor | None) -> bool:
@@ -32,11 +33,11 @@ def convolution_step(x: Tensor, cache: Tensor, weight: Tensor, bias: Tensor | No
     (b, c), (_, taps), wide = x.shape, weight.shape, wide_dtype(cache)
     if not 2 <= taps <= MOST_TAPS or cache.ndim != 3 or cache.shape[2] < taps - 1:
         raise ValueError(f"{taps} taps do not fit a cache of {tuple(cache.shape)}")
-    check_like("cache", cache, (b, c, cache.shape[2]), cache.dtype)
+    check_tensor("cache", cache, (b, c, cache.shape[2]), cache.dtype)
     x, weight = x.to(cache.dtype).contiguous(), weight.to(wide).contiguous()
     bias = None if bias is None else bias.to(wide).contiguous()
-    check_like("weight", weight, (c, taps), wide)
-    check_like("bias", bias, (c,), wide)
+    check_tensor("weight", weight, (c, taps), wide)
+    check_tensor("bias", bias, (c,), wide)
     y = torch.empty_like(x)
     step = ConvolutionStep(b=b, c=c, taps=taps, kept=cache.shape[2], silu=silu, dtype=DTYPES.index(cache.dtype))
     step.threads = max(1, min(torch.get_num_threads(), b * c // 2**14))
@@ -67,12 +68,12 @@ def state_step(
     (b, h, e, s), g, wide = state.shape, k.shape[1], wide_dtype(state)
     x, k, q = (one.to(state.dtype).contiguous() for one in (x, k, q))
     for name, one, shape in (("x", x, (b, h, e)), ("k", k, (b, g, s)), ("q", q, (b, g, s))):
-        check_like(name, one, shape, state.dtype)
+        check_tensor(name, one, shape, state.dtype)
     dt, rate = dt.to(wide).contiguous(), rate.to(wide).contiguous()
     dt_bias, skip = (None if one is None else one.to(wide).contiguous() for one in (dt_bias, skip))
-    check_like("dt", dt, (b, h), wide)
+    check_tensor("dt", dt, (b, h), wide)
     for name, of_heads in (("rate", rate), ("dt_bias", dt_bias), ("skip", skip)):
-        check_like(name, of_heads, (h,), wide)
+        check_tensor(name, of_heads, (h,), wide)
     y = torch.empty_like(x)
     step = StateStep(b=b, h=h, g=g, e=e, s=s, softplus=softplus, dtype=DTYPES.index(state.dtype))
     step.threads = max(1, min(torch.get_num_threads(), state.numel() // 2**16))

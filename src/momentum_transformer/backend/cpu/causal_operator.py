@@ -14,6 +14,8 @@ from torch import Tensor
 
 from ...ops.tracing import has_tangent
 from .library import Missing, Problem, TensorView, contiguous_rows, empty_rows, native, pointer
+from .native_call import call
+from .operator_checks import check_indices, check_tensor, check_tokens
 
 # The forward pass saves the state before each segment for the backward pass, and threads split sequences by segments.
 SEGMENT = 256  # tokens
@@ -66,13 +68,36 @@ def _check(
     token_count: Tensor | None,
 ) -> None:
     """The kernels get bare pointers, so everything they rely on is checked here."""
-    if not q.dtype == k.dtype == v.dtype:
-        raise ValueError(f"q, k, v must have one dtype, not {q.dtype}, {k.dtype}, {v.dtype}")
-    if q.shape != k.shape or q.shape[:3] != v.shape[:3]:
+    if q.dtype not in DTYPES or not q.dtype == k.dtype == v.dtype:
+        raise ValueError(f"q, k, v must have one dtype of {DTYPES}, not {q.dtype}, {k.dtype}, {v.dtype}")
+    if q.ndim != 4 or v.ndim != 4 or q.shape != k.shape or q.shape[:3] != v.shape[:3] or not (q.numel() and v.numel()):
         raise ValueError(f"q, k, v do not fit: {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}")
+    check_tokens((q.shape[0], q.shape[2]), token_index, token_count)
     check_coefficients(beta, gamma, q.shape[1])
     if not all(x is None or x.is_contiguous() for x in (beta, gamma, token_index, token_count)):
         raise ValueError("beta, gamma, token_index and token_count must be contiguous")
+
+
+def _check_state(names: str, s: Tensor | None, z: Tensor | None, q: Tensor, e: int, beta: Tensor | None) -> None:
+    """A state, or its gradient: s (b, h, planes, d, e) and z (b, h, d)."""
+    (b, h, _, d), wide = q.shape, wide_dtype(q)
+    if (s is None) != (z is None):
+        raise ValueError(f"{names} come together")
+    check_tensor(names, s, (b, h, 1 if beta is None else 2, d, e), wide)
+    check_tensor(names, z, (b, h, d), wide)
+
+
+def _check_saved(
+    dy: Tensor, y: Tensor, denominator: Tensor, prefix: Tensor, q: Tensor, v: Tensor, beta: Tensor | None
+) -> None:
+    (b, h, n, d), e, wide, parts = q.shape, v.shape[-1], wide_dtype(q), _segments(q.shape[2])
+    check_tensor("dy", dy, tuple(v.shape), v.dtype)
+    check_tensor("y", y, tuple(v.shape), v.dtype)
+    check_tensor("denominator", denominator, (b, h, n), wide)
+    if parts > 1:
+        check_tensor("prefix", prefix, (b, h, parts * ((1 if beta is None else 2) * d * e + d)), wide)
+    if not denominator.is_contiguous() or not prefix.is_contiguous():
+        raise ValueError("denominator and prefix must be contiguous")
 
 
 def check_coefficients(beta: Tensor | None, gamma: Tensor | None, heads: int) -> None:
@@ -97,8 +122,8 @@ def _problem(
     normalize: bool,
     eps: float,
 ) -> Problem:
-    (b, h, n, d), e = q.shape, v.shape[-1]
     _check(q, k, v, beta, gamma, token_index, token_count)
+    (b, h, n, d), e = q.shape, v.shape[-1]
     problem = Problem(b=b, h=h, n=n, d=d, e=e, segment=SEGMENT, elu=elu, normalize=normalize, eps=eps)
     problem.split_sequence, problem.sum_segments = _splits_sequences(b, h) and n > SEGMENT, sums_segments(n)
     problem.threads, problem.dtype = torch.get_num_threads(), DTYPES.index(q.dtype)
@@ -113,7 +138,7 @@ def run(which: str, problem: ctypes.Structure, dtype: torch.dtype) -> None:
     found = native()
     if isinstance(found, Missing):
         raise RuntimeError(f"the native kernels are {found.reason}")
-    if getattr(found.of(dtype), which)(ctypes.byref(problem)):
+    if call(getattr(found.of(dtype), which), problem):
         raise MemoryError("the native kernels found no memory for their scratch")
 
 
@@ -166,6 +191,7 @@ def forward(
     """
     q, k, v = contiguous_rows(q), contiguous_rows(k), contiguous_rows(v)
     problem = _problem(q, k, v, beta, gamma, token_index, token_count, elu=elu, normalize=normalize, eps=eps)
+    _check_state("s and z", s, z, q, v.shape[-1], beta)
     outputs = _causal_outputs(q, v, beta, token_index, return_state, keep=keep, traced=traced)
     y, denominator, prefix, s_after, z_after = outputs
     if traced and q.shape[2] <= SEGMENT:
@@ -192,6 +218,7 @@ def check_no_tangent(*tensors: Tensor | None) -> None:
 
 def _causal(*inputs: Any) -> tuple[Tensor, ...]:
     check_no_tangent(*inputs[:7])
+    check_indices(inputs[0], *inputs[7:9])
     return forward(*inputs, traced=True)  # type: ignore[misc]  # inputs are those of the operator
 
 
@@ -236,6 +263,11 @@ def backward(
     """`momentum::causal_backward`; `learned`: β and γ get gradients too, (b, h, 2)."""
     q, k, v, dy, y = (contiguous_rows(x) for x in (q, k, v, dy, y))
     problem = _problem(q, k, v, beta, gamma, token_index, token_count, elu=elu, normalize=normalize, eps=eps)
+    _check_state("s and z", s, z, q, v.shape[-1], beta)
+    _check_state("the gradients of s and z", ds_after, dz_after, q, v.shape[-1], beta)
+    _check_saved(dy, y, denominator, prefix, q, v, beta)
+    if learned and beta is None:
+        raise ValueError("without beta and gamma there is nothing to learn")
     outputs = _backward_outputs(q, k, v, beta, token_index, s is not None, learned)
     dq, dk, dv, ds, dz, d_coefficients = outputs
     problem.y, problem.denominator, problem.dy = TensorView.of(y), denominator.data_ptr(), TensorView.of(dy)
@@ -254,6 +286,11 @@ def backward(
     return outputs
 
 
+def _causal_backward(*inputs: Any) -> tuple[Tensor, ...]:
+    check_indices(inputs[3], *inputs[13:15])
+    return backward(*inputs)
+
+
 def _causal_backward_fake(
     dy: Tensor, ds_after: Tensor | None, dz_after: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *rest: object
 ) -> tuple[Tensor, ...]:
@@ -264,7 +301,7 @@ def _causal_backward_fake(
 
 for _name, _real, _fake in (
     ("causal", _causal, _causal_fake),
-    ("causal_backward", backward, _causal_backward_fake),
+    ("causal_backward", _causal_backward, _causal_backward_fake),
 ):
     _library.impl(_name, _real, "CPU")
     torch.library.register_fake(f"momentum::{_name}", _fake)

@@ -15,6 +15,7 @@ from ...ops.tracing import eager
 from .causal_operator import DTYPES, check_no_tangent, run, wide_dtype
 from .higher_derivatives import gradients, natively_differentiable
 from .library import LineConvolution, TensorView, contiguous_rows, pointer
+from .operator_checks import check_tensor
 
 MOST_TAPS = 8
 TENSORS = 4  # x, weight, past, bias: what may need gradients
@@ -44,19 +45,14 @@ def _check(
         raise ValueError(f"weight must be ({c}, 2 to {MOST_TAPS}), not {tuple(weight.shape)}")
     if weight.dtype != wide_dtype(x):
         raise ValueError(f"weight must be {wide_dtype(x)}, not {weight.dtype}")
-    check_like("past", past, (b, weight.shape[1] - 1, c), x.dtype)
-    check_like("bias", bias, (c,), wide_dtype(x))
-    check_like("mask", mask, (b, n), torch.bool)
-    check_like("reset", reset, (b, n), torch.bool)
+    check_tensor("past", past, (b, weight.shape[1] - 1, c), x.dtype)
+    check_tensor("bias", bias, (c,), wide_dtype(x))
+    check_tensor("mask", mask, (b, n), torch.bool)
+    check_tensor("reset", reset, (b, n), torch.bool)
     if not 0 <= turned <= c:
         raise ValueError(f"turned must be 0 to {c}, not {turned}")
     if past is not None and turned < c:
         raise ValueError("channels that go from the last token to the first have no past")
-
-
-def check_like(name: str, x: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    if x is not None and (tuple(x.shape) != shape or x.dtype != dtype or x.device.type not in ("cpu", "meta")):
-        raise ValueError(f"{name} must be {dtype} {shape} on the CPU, not {x.dtype} {tuple(x.shape)} on {x.device}")
 
 
 def _lines(x: Tensor) -> TensorView:
@@ -133,8 +129,8 @@ def backward(
     _check(x, weight, past, bias, mask, reset, turned)
     b, _, c = x.shape
     taps = weight.shape[1]
-    check_like("dy", dy, tuple(x.shape), x.dtype)
-    check_like("d_after", d_after, (b, taps - 1, c) if turned == c else (0,), x.dtype)
+    check_tensor("dy", dy, tuple(x.shape), x.dtype)
+    check_tensor("d_after", d_after, (b, taps - 1, c) if turned == c else (0,), x.dtype)
     x, dy, weight = contiguous_rows(x), contiguous_rows(dy), weight.contiguous()
     d_after, *rest = (None if one is None else one.contiguous() for one in (d_after, past, bias, mask, reset))
     problem = _problem(x, weight, tuple(rest), silu=silu, turned=turned)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .build import LIBRARY, REALS, VARIANTS, digest
+from .build import LIBRARY, REALS, VARIANTS, digest, is_whole
 
 
 class TensorView(ctypes.Structure):
@@ -45,7 +45,7 @@ class Problem(ctypes.Structure):
         *_views("dy dq dk dv"),
         *_pointers("ds_after dz_after ds dz d_coefficients"),
         *_integers("key_count"),
-        *_pointers("key_mask query_mask distance_weights d_distance_weights"),
+        *_pointers("key_mask query_mask distance_weights d_distance_weights stop"),
     )
 
 
@@ -247,6 +247,8 @@ def native() -> Native | Missing:
     if not path.exists():
         return Missing("not compiled: run `python -m momentum_transformer.backend.cpu.build` where a C++ compiler is")
     try:
+        if not is_whole(path):
+            return Missing("damaged: run `python -m momentum_transformer.backend.cpu.build`")
         library = ctypes.CDLL(str(path))
         library.momentum_sizes.restype = ctypes.c_int64
         sizes = [library.momentum_sizes(i) for i in range(len(STRUCTURES) + 1)]

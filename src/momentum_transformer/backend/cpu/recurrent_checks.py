@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ...ops.coefficients import Coefficients
 from .causal_operator import DTYPES, wide_dtype
+from .operator_checks import check_tensor, check_tokens
 
 
 def planes_of(beta: Tensor | None) -> int:
@@ -18,6 +19,8 @@ def check_inputs(inputs: tuple[Any, ...], tokens: tuple[Any, ...], normalize: bo
     q, k, v, erase, *coefficients, s, z = inputs
     if any(x.ndim != 4 for x in (q, k, v)):
         raise ValueError(f"q, k, v must have four axes, not {q.ndim}, {k.ndim}, {v.ndim}")
+    if not (q.numel() and v.numel()):
+        raise ValueError(f"q and v must not be empty: {tuple(q.shape)}, {tuple(v.shape)}")
     (b, h, n, d), e, wide = q.shape, v.shape[-1], wide_dtype(q)
     tensors = (q, k, v) if erase is None else (q, k, v, erase)
     if q.dtype not in DTYPES or any(x.dtype != q.dtype for x in tensors):
@@ -32,12 +35,8 @@ def check_inputs(inputs: tuple[Any, ...], tokens: tuple[Any, ...], normalize: bo
         if part is not None and (part.shape != shape or part.dtype != wide):
             raise ValueError(f"the state must be {wide} {shape}, not {part.dtype} {tuple(part.shape)}")
     reset, token_index, token_count = tokens
-    if (token_index is None) != (token_count is None):
-        raise ValueError("token_index and token_count come together")
-    kinds = ((b, n), torch.bool), ((b, n), torch.int32), ((b,), torch.int32)
-    for x, (shape, dtype) in zip((reset, token_index, token_count), kinds, strict=True):
-        if x is not None and (x.shape != shape or x.dtype != dtype):
-            raise ValueError(f"reset, token_index or token_count must be {dtype} {shape}, not {x.dtype} {x.shape}")
+    check_tensor("reset", reset, (b, n), torch.bool)
+    check_tokens((b, n), token_index, token_count)
 
 
 def _check_coefficients(c: Coefficients, shape: tuple[int, int, int, int], wide: torch.dtype) -> None:
@@ -50,22 +49,6 @@ def _check_coefficients(c: Coefficients, shape: tuple[int, int, int, int], wide:
             continue
         if x.dtype != wide or x.shape not in allowed:
             raise ValueError(f"{name} does not fit q {shape}: {x.dtype} {tuple(x.shape)}")
-
-
-def check_indices(n: int, token_index: Tensor | None, token_count: Tensor | None) -> None:
-    """Of a caller who did not make them here."""
-    if (
-        token_index is not None
-        and token_index.numel()
-        and not 0 <= int(token_index.min()) <= int(token_index.max()) < n
-    ):
-        raise ValueError(f"token_index must be positions of {n} tokens")
-    if (
-        token_count is not None
-        and token_count.numel()
-        and not 0 <= int(token_count.min()) <= int(token_count.max()) <= n
-    ):
-        raise ValueError(f"token_count must be at most {n}")
 
 
 def check_saved(

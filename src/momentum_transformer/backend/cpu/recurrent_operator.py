@@ -12,7 +12,8 @@ from torch import Tensor
 
 from .causal_operator import DTYPES, check_no_tangent, run, wide_dtype
 from .library import Coefficient, CoefficientGradient, FamilyProblem, TensorView, contiguous_rows, empty_rows, pointer
-from .recurrent_checks import check_indices, check_inputs, check_saved, planes_of
+from .operator_checks import check_indices
+from .recurrent_checks import check_inputs, check_saved, planes_of
 
 BLOCK = 32  # tokens, as in native/sequence.h
 
@@ -193,7 +194,7 @@ def backward(
 def _recurrent(*flat: Any) -> tuple[Tensor, ...]:
     inputs, tokens, (elu, normalize, eps, return_state) = flat[:INPUTS], flat[INPUTS:-4], flat[-4:]
     check_no_tangent(*inputs)
-    check_indices(inputs[0].shape[2], *tokens[1:])
+    check_indices(inputs[0], *tokens[1:])
     options = {"elu": elu, "normalize": normalize, "eps": eps, "return_state": return_state}
     return forward(inputs, tokens, **options, keep=True, traced=True)
 
@@ -212,7 +213,7 @@ def _split(flat: tuple[Any, ...]) -> tuple[tuple[Any, ...], ...]:
 
 def _recurrent_backward(*flat: Any) -> tuple[Tensor, ...]:
     grads, inputs, tokens, saved, (elu, normalize, eps, learned) = _split(flat)
-    check_indices(inputs[0].shape[2], *tokens[1:])
+    check_indices(inputs[0], *tokens[1:])
     return backward(grads, inputs, tokens, saved, elu=elu, normalize=normalize, eps=eps, learned=tuple(learned))
 
 

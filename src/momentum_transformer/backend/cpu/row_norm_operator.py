@@ -14,9 +14,9 @@ from ...ops.feature_maps import L2_EPS, FeatureMap, l2_normalized
 from ...ops.row_norm import row_norm
 from ...ops.tracing import eager
 from .causal_operator import DTYPES, check_no_tangent, run, wide_dtype
-from .convolution_operator import check_like
 from .higher_derivatives import gradients, natively_differentiable
 from .library import RowNorm, TensorView, contiguous_rows, empty_rows, pointer
+from .operator_checks import check_tensor
 
 NORM_TOKENS = 64  # whose gradients of the weight are summed together; as in native/surroundings.h
 TENSORS = 3  # x, weight, gate
@@ -30,8 +30,8 @@ def _check(x: Tensor, weight: Tensor | None, gate: Tensor | None) -> None:
     """The kernels get bare pointers, so everything they rely on is checked here."""
     if x.ndim != 4 or x.dtype not in DTYPES:
         raise ValueError(f"x must be (b, h, n, d) in one of {DTYPES}, not {x.dtype} {tuple(x.shape)}")
-    check_like("weight", weight, (x.shape[3],), wide_dtype(x))
-    check_like("gate", gate, tuple(x.shape), x.dtype)
+    check_tensor("weight", weight, (x.shape[3],), wide_dtype(x))
+    check_tensor("gate", gate, tuple(x.shape), x.dtype)
 
 
 def _problem(x: Tensor, weight: Tensor | None, gate: Tensor | None, *, mean: bool, eps: float) -> RowNorm:
@@ -67,7 +67,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`momentum::row_norm_backward`; what is not there has an empty gradient."""
     _check(x, weight, gate)
-    check_like("dy", dy, tuple(x.shape), x.dtype)
+    check_tensor("dy", dy, tuple(x.shape), x.dtype)
     dy, (x, weight, gate) = contiguous_rows(dy), _readable(x, weight, gate)
     problem = _problem(x, weight, gate, mean=mean, eps=eps)
     dx, d_gate = empty_rows(x, None), x.new_empty((0,)) if gate is None else empty_rows(gate, None)

@@ -234,7 +234,7 @@ template <class T> struct Backward {
         Sequence<T> x(p, sequence);
         start(x);
         transpose_grad();
-        for (int64_t i = x.segments() - 1; i >= 0; i--) {
+        for (int64_t i = x.segments() - 1; i >= 0 && !stopped(&p); i--) {
             read_prefix(x, i);
             segment(x, i);
         }
@@ -267,7 +267,7 @@ template <class T> struct Backward {
     void combine_segments(int64_t sequence, T* segment_grads) {
         Sequence<T> x(p, sequence);
         start(x);
-        for (int64_t i = x.segments() - 1; i >= 0; i--) {
+        for (int64_t i = x.segments() - 1; i >= 0 && !stopped(&p); i--) {
             State<T> here = segment_grad(segment_grads, sequence, i);
             combine_backward(temporary, grad, here, min(p.segment, x.count - i * p.segment), powers, size);
             here.copy(grad, size);

@@ -74,7 +74,7 @@ template <class T> struct Bidirectional {
         Piece<T> x(p, sequence, number, p.key_mask, p.key_count, index);
         RowView<T> k = x.rows(p.k), v = x.rows(p.v);
         state.clear(size);
-        for (int64_t at = 0; at < x.count; at += BLOCK) {
+        for (int64_t at = 0; at < x.count && !stopped(&p); at += BLOCK) {
             int64_t rows = min(BLOCK, x.count - at), padded = round_up(rows, size.ALIGNMENT);
             pack_features(K, size.dp, k, at, rows, padded, size.d, p.elu);
             pack<T, false>(V, size.ep, v, at, rows, padded, size.e);
@@ -94,7 +94,7 @@ template <class T> struct Bidirectional {
         Piece<T> x(p, sequence, number, p.query_mask, p.n, index);
         RowView<T> q = x.rows(p.q), y = x.output(p.y, size.e);
         T* denominators = p.denominator ? static_cast<T*>(p.denominator) + sequence * p.n + x.begin : nullptr;
-        for (int64_t at = 0; at < x.count; at += BLOCK) {
+        for (int64_t at = 0; at < x.count && !stopped(&p); at += BLOCK) {
             int64_t rows = min(BLOCK, x.count - at);
             pack_features(Q, dp, q, at, rows, round_up(rows, TILE_ROWS), size.d, p.elu);
             for (int64_t i0 = 0; i0 < rows; i0 += TILE_ROWS) {

@@ -37,7 +37,7 @@ template <class T> struct BidirectionalBackward {
                    static_cast<const T*>(p.z) + sequence * size.d, size);
         transpose_plane(state.plane[0]);
         grad.clear(size);
-        for (int64_t at = 0; at < x.count; at += BLOCK) {
+        for (int64_t at = 0; at < x.count && !stopped(&p); at += BLOCK) {
             int64_t rows = min(BLOCK, x.count - at), padded = round_up(rows, TILE_ROWS);
             pack_features(rows_d, size.dp, q, at, rows, padded, size.d, p.elu);
             pack_output_gradients(rows_e, g_den, p, dy, y, denominators + at, at, rows, size.e, size.ep);
@@ -75,7 +75,7 @@ template <class T> struct BidirectionalBackward {
         transpose_plane(grad.plane[0]);
         T* d_weights = static_cast<T*>(p.d_distance_weights);
         if (d_weights) d_weights += sequence * (p.key_count + 1) + x.after + x.count;
-        for (int64_t at = 0; at < x.count; at += BLOCK) {
+        for (int64_t at = 0; at < x.count && !stopped(&p); at += BLOCK) {
             int64_t rows = min(BLOCK, x.count - at), padded = round_up(rows, TILE_ROWS);
             pack_features(rows_d, size.dp, k, at, rows, padded, size.d, p.elu);
             pack<T, false>(rows_e, size.ep, v, at, rows, padded, size.e);

@@ -74,7 +74,7 @@ template <class T> struct CoefficientGradients {
             for (int64_t i = 0; i < size.d; i++) memcpy(m + i * size.ep, before + i * size.e, size.e * sizeof(T));
         }
         double gradient[2] = {0, 0};
-        for (int64_t at = 0; at < x.count; at += BLOCK) {
+        for (int64_t at = 0; at < x.count && !stopped(&p); at += BLOCK) {
             int64_t rows = min(BLOCK, x.count - at);
             packed.pack_keys(x, at, rows);
             packed.pack_queries(x, at, rows);

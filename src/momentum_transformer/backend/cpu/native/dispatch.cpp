@@ -1,10 +1,17 @@
 // CPU dispatch: which of the compiled variants this processor can run, and whether library.py matches this library.
 #include <cstdint>
+#include <pthread.h>
 #include "program.h"
 #include "surroundings.h"
 #ifdef WITH_X86
 #include <cpuid.h>
 #endif
+
+extern "C" {
+bool momentum_forked = false;
+}
+static void note_fork() { momentum_forked = true; }
+__attribute__((constructor)) static void watch_forks() { pthread_atfork(nullptr, nullptr, note_fork); }
 
 // A bit mask: 1 generic, 2 AVX2, 4 AVX-512.
 extern "C" int momentum_variants() {

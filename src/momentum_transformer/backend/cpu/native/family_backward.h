@@ -183,7 +183,7 @@ template <class T> struct FamilyBackward {
         clear(dz, size.dp);
         clear(dz_local, size.dp);
         if (dz_after && !forgotten) memcpy(dz, dz_after + x.index() * size.d, size.d * sizeof(T));
-        for (int64_t i = x.segments() - 1; i >= 0; i--) segment(x, i);
+        for (int64_t i = x.segments() - 1; i >= 0 && !stopped(&p); i--) segment(x, i);
         if (p.ds) {
             write_planes(static_cast<T*>(p.ds) + x.index() * size.matrices(), base ? base : D, E);
             if (p.dz) memcpy(static_cast<T*>(p.dz) + x.index() * size.d, dz, size.d * sizeof(T));

@@ -218,7 +218,7 @@ template <class T> struct FamilyForward {
         memset(z, 0, size.dp * sizeof(T));
         memset(z_local, 0, size.dp * sizeof(T));
         if (z_before) memcpy(z, z_before + x.index() * size.d, size.d * sizeof(T));
-        for (int64_t begin = 0; begin < x.count; begin += p.segment) {
+        for (int64_t begin = 0; begin < x.count && !stopped(&p); begin += p.segment) {
             add_to_z();
             if (base) sum_base();
             if (p.prefix) save(static_cast<T*>(p.prefix) +

@@ -104,7 +104,7 @@ template <class T> struct Forward {
     void run(int64_t sequence) {
         Sequence<T> x(p, sequence);
         start(x);
-        for (int64_t i = 0; i < x.segments(); i++) {
+        for (int64_t i = 0; i < x.segments() && !stopped(&p); i++) {
             if (p.prefix) save_prefix(x, i, state);
             segment(x, i);
         }
@@ -131,7 +131,7 @@ template <class T> struct Forward {
     void combine_segments(int64_t sequence) {
         Sequence<T> x(p, sequence);
         start(x);
-        for (int64_t i = 0; i < x.segments(); i++) {
+        for (int64_t i = 0; i < x.segments() && !stopped(&p); i++) {
             load_prefix(x, i, local);
             save_prefix(x, i, state);
             combine_forward(state, state, local, min(p.segment, x.count - i * p.segment), powers, size);

@@ -56,7 +56,7 @@ template <class Kernel, class P, class F> bool parallel_for(const P& p, int64_t 
             return;
         }
         for (int64_t from = next.fetch_add(grain); from < tasks; from = next.fetch_add(grain))
-            for (int64_t i = from; i < min(from + grain, tasks); i++) work(*own.kernel, i);
+            for (int64_t i = from; i < min(from + grain, tasks) && !stopped(&p); i++) work(*own.kernel, i);
         nontemporal_fence();
     };
     in_parallel(min<int64_t>(p.threads, tasks), body);

@@ -52,7 +52,13 @@ struct Problem {  // one call of attention, forward or backward: causal, or bidi
     const uint8_t* query_mask;     // (b, n)
     const void* distance_weights;  // (coefficient_heads, key_count + 1) weight of the r-th key from the end, or null
     void* d_distance_weights;      // (b, h, key_count + 1), or null
+
+    const uint8_t* stop;  // becomes 1 when nobody waits for the result any more, or null
 };
+
+// Whether to return soon, whatever the result is; of calls that are short anyway: never.
+inline bool stopped(const Problem* p) { return p->stop && __atomic_load_n(p->stop, __ATOMIC_RELAXED); }
+inline bool stopped(const void*) { return false; }
 
 // The coefficients of the family, in the order of Coefficients in ops/coefficients.py.
 enum CoefficientName { ALPHA, BETA, GAMMA, ETA, DELTA, LOOKAHEAD, COEFFICIENTS };
