@@ -111,6 +111,10 @@ OFFENDERS = {
     "a model of 10^8 layers": ("config.json", CONFIG.replace(b'"depth": 1', b'"depth": 100000000')),
     "a model of 100 GB": ("config.json", CONFIG.replace(b'"width": 8', b'"width": 65536')),
     "a number of many digits": ("metrics.jsonl", LINES.replace(b"2.5", b"1" * 5_000)),
+    "pieces that double": (
+        "units",
+        json.dumps({"units": "pieces", "merges": [[n, n] for n in range(255, 330)]}).encode(),
+    ),
     "a cache entry of no bytes": ("cache array", b""),
 }
 

@@ -3,7 +3,6 @@
 import dataclasses
 import difflib
 import io
-import json
 import re
 from collections.abc import Sequence
 from contextlib import redirect_stderr
@@ -12,6 +11,7 @@ from typing import Any, Union, cast, get_type_hints
 
 import tyro
 
+from .bounded import MEGABYTE, UNREADABLE, parse_json, read_bounded
 from .errors import UserError
 
 TRANSLATIONS = "translation"
@@ -63,9 +63,9 @@ def _subject(name: str, words: Sequence[str]) -> str | None:
     if name != "generate":
         return first
     try:
-        experiment = str(json.loads((Path(first or "") / "config.json").read_text())["experiment"])
+        experiment = str(parse_json(read_bounded(Path(first or "") / "config.json", MEGABYTE))["experiment"])
         return experiment if re.fullmatch(f"text|{PICTURES}", experiment) else UNKNOWN
-    except (OSError, ValueError, KeyError, TypeError):
+    except (*UNREADABLE, ValueError, KeyError, TypeError):
         return "pictures" if first is None else UNKNOWN  # without a run, the model of the package draws
 
 

@@ -9,6 +9,7 @@ from .parsers import parsers
 from .workers import MOST_BYTES, MOST_SECONDS, fuzz
 
 MUTATIONS = 20_000
+COMMAND = "python -m tests.fuzz --out results/fuzz.json"
 
 
 def main() -> int:
@@ -18,13 +19,15 @@ def main() -> int:
     arguments.add_argument("--only", help="a part of the names of parsers")
     arguments.add_argument("--out", type=Path)
     given = arguments.parse_args()
-    rows, bad = [], 0
+    bad = 0
+    rows = json.loads(given.out.read_text())["rows"] if given.only and given.out and given.out.exists() else []
     for parser in parsers():
         if given.only and given.only not in parser.name:
             continue
         found = fuzz(parser, given.mutations, given.seed)
         bad += len(found.failures) + len(found.slow)
-        rows.append(vars(found) | {"failures": len(found.failures), "slow": len(found.slow)})
+        row = vars(found) | {"failures": len(found.failures), "slow": len(found.slow)}
+        rows = [*(other for other in rows if other["parser"] != parser.name), row]
         print(  # noqa: T201 (a table on the terminal)
             f"{parser.name:16} {found.cases:7,} cases {found.accepted:7,} read {found.refused:7,} refused "
             f"{len(found.failures):4} failures {found.slowest:6.2f} s {found.largest / 2**20:6.0f} MB",
@@ -32,14 +35,10 @@ def main() -> int:
         )
         for line in (*found.failures[:10], *found.slow[:10]):
             print(f"    {line}", flush=True)  # noqa: T201
-    if given.out:
-        limits = {"seconds": MOST_SECONDS, "bytes": MOST_BYTES}
-        command = "python -m tests.fuzz --out results/fuzz.json"
-        if given.only and given.out.exists():  # the other rows stay
-            fresh = {row["parser"]: row for row in rows}
-            rows = [fresh.get(row["parser"], row) for row in json.loads(given.out.read_text())["rows"]]
-        record = {"command": command, "mutations": given.mutations, "seed": given.seed, "limits": limits, "rows": rows}
-        given.out.write_text(json.dumps(record, indent=1) + "\n")
+        if given.out:
+            limits = {"seconds": MOST_SECONDS, "bytes": MOST_BYTES}
+            record = {"command": COMMAND, "mutations": given.mutations, "seed": given.seed, "limits": limits}
+            given.out.write_text(json.dumps(record | {"rows": rows}, indent=1) + "\n")
     return 1 if bad else 0
 
 

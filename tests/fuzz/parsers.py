@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from momentum_transformer.data.byte_text import load_bytes
 
 from momentum_transformer.data import cache, cifar10, idx, listops, parallel_text, pathfinder, retrieval, text
+from momentum_transformer.data.plain_text import read_documents
 from momentum_transformer.data.png import write_grey_png
 from momentum_transformer.data.subwords import Subwords
+from momentum_transformer.data.units import load_units
 from momentum_transformer.experiments.configuration import override, to_json
 from momentum_transformer.experiments.runs import Request, load_run, make_task
 from momentum_transformer.experiments.translation_scoring import read_steps
@@ -65,6 +66,11 @@ XML = b'<doc>\n<seg id="1"> One &amp; two &#65; </seg>\n<seg id="2"> Three </seg
 TAGS = b"<url>x</url>\n<title>a</title>\nOne\nTwo <b>\n</doc>\n"
 STEPS = json.dumps({"source": "A", "reference": "B", "steps": ["b", "B"]}).encode() + b"\n"
 LISTING = b"imgs/0 sample_0.png 0 1 4 2\nimgs/0 sample_1.png 1 0 4 2\n"
+UNITS = [
+    b'{"units": "bytes"}',
+    b'{"units": "characters", "characters": "abc"}',
+    b'{"units": "pieces", "merges": [[97, 98], [256, 99], [257, 257]]}',
+]
 PNG = write_grey_png((np.arange(1024).reshape(32, 32) % 251).astype(np.uint8))
 
 
@@ -201,6 +207,12 @@ def _signed(random: Random, seeds: Any) -> bytes:
     return json.dumps(fields).encode() + b"\n" + model
 
 
+def _units(path: Path) -> None:
+    units = load_units(path)
+    assert all(len(token) < 10_000 for token in units.tokens)
+    units.encode("ab")
+
+
 def _message(content: bytes, _: Path) -> None:
     if b"text" in content:
         parse_translate_request(content, [FakeTranslator()])
@@ -254,7 +266,8 @@ def parsers() -> list[Parser]:
         Parser("XML", [XML], any_bytes, _file("talks.xml", parallel_text.read_lines)),
         Parser("tagged text", [TAGS], any_bytes, _file("train.tags.en-de.en", parallel_text.read_lines)),
         Parser("text.gz", [XML], packed(any_bytes), _file("text.gz", parallel_text.read_lines)),
-        Parser("bytes", [b"some text " * 5], any_bytes, _file("input.txt", lambda p: load_bytes(p, validation=0.1))),
+        Parser("plain text", [b"some text " * 5], any_bytes, _file("input.txt", lambda p: list(read_documents([p])))),
+        Parser("units", UNITS, json_values, _file("units.json", _units)),
         Parser("vocabulary", [_vocabulary_bytes()], _signed, _file("subwords", _vocabulary)),
         Parser("message", messages, json_values, _message),
     ]

@@ -1,15 +1,12 @@
 """Text files of any kind of prose: one or many, packed by gzip or not, read as documents of UTF-8."""
 
-import gzip
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..bounded import UNREADABLE, read_bounded
 from .folder import DataError, candidates
 
 MOST = 2**30  # bytes of text, unpacked
-CHUNK = 2**20
-PACKED = b"\x1f\x8b"  # how a gzip file begins
 SHAKESPEARE = ("input.txt", "input.txt.gz")
 
 
@@ -57,21 +54,11 @@ def read_documents(files: Sequence[Path], *, separator: str = "") -> Iterator[st
 def _read(path: Path, most: int) -> bytes:
     """The bytes of a file, unpacked, at most so many."""
     try:
-        with path.open("rb") as raw:
-            packed = raw.read(len(PACKED)) == PACKED
-        parts, size = [], 0
-        with gzip.open(path) if packed else path.open("rb") as file:
-            while chunk := file.read(CHUNK):
-                parts.append(chunk)
-                size += len(chunk)
-                if size > most:
-                    unpacks = "unpacks to more" if packed else "makes the text larger"
-                    raise DataError(f"{path} {unpacks} than {MOST / 2**30:g} GiB; take a part of it")
+        return read_bounded(path, most)
     except EOFError:
         raise DataError(f"{path} is cut off in the middle of its gzip data; get it again") from None
-    except (OSError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
-    return b"".join(parts)
+    except UNREADABLE as error:
+        raise DataError(f"{path} cannot be read: {error}; a text has {MOST / 2**30:g} GiB at most") from None
 
 
 def _decode(path: Path, content: bytes) -> str:

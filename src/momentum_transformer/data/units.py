@@ -16,9 +16,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..bounded import MEGABYTE, UNREADABLE, parse_json, read_bounded
 from .folder import DataError
 
 BYTES = 256
+MOST_BYTES = 64 * MEGABYTE  # of a vocabulary
+LONGEST_PIECE = 4_096  # bytes
 WORDS = re.compile(r" ?\w+| ?[^\w\s]+|\s+(?!\S)|\s+")  # what pieces never reach across: a word has its space before it
 LEARNED_FROM = 2**24  # characters of text that pieces are learned from
 
@@ -194,17 +197,39 @@ def save_units(units: Units, path: Path) -> None:
     path.write_text(json.dumps(units.described(), ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+def _checked_characters(given: Any) -> str:
+    if not isinstance(given, str) or not given or list(given) != sorted(set(given)):
+        raise ValueError("its characters are not in order")
+    return given
+
+
+def _checked_merges(given: Any) -> list[tuple[int, int]]:
+    """Pairs of earlier pieces; a piece that is made of the last one again and again would soon fill the memory."""
+    lengths = [1] * BYTES
+    for pair in given:
+        if (
+            not isinstance(pair, list)
+            or len(pair) != 2
+            or not all(type(i) is int and 0 <= i < len(lengths) for i in pair)
+        ):
+            raise ValueError("its merges are no pairs of earlier pieces")
+        lengths.append(lengths[pair[0]] + lengths[pair[1]])
+        if lengths[-1] > LONGEST_PIECE:
+            raise ValueError(f"it has a piece of more than {LONGEST_PIECE:,} bytes")
+    return [(a, b) for a, b in given]
+
+
 def load_units(path: Path) -> Units:
     """The vocabulary that a run has kept."""
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = parse_json(read_bounded(path, MOST_BYTES))
         match stored["units"]:
             case "characters":
-                return Characters(stored["characters"])
+                return Characters(_checked_characters(stored["characters"]))
             case "pieces":
-                return Pieces(stored["merges"])
+                return Pieces(_checked_merges(stored["merges"]))
             case "bytes":
                 return Bytes()
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (*UNREADABLE, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path} cannot be read ({error}); it is the vocabulary of the run: train again") from None
     raise DataError(f"{path} is no vocabulary that this version knows: units are {stored['units']!r}")

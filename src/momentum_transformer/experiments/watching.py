@@ -1,6 +1,5 @@
 """Runs side by side in processes of their own: a line for each on a terminal, read from what they note."""
 
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from ..bounded import parse_json
 from ..training.progress import progress_bar
 from .runs import Request
 
@@ -77,9 +77,13 @@ def last_noted(run: Path) -> dict[str, Any] | None:
         return None
     for line in reversed(lines):
         try:
-            noted = json.loads(line)
+            noted = parse_json(line)
         except ValueError:  # cut off, at either end
             continue
-        if isinstance(noted, dict) and "loss" in noted and noted.get("kind") in ("train", "validation"):
+        if (
+            isinstance(noted, dict)
+            and noted.get("kind") in ("train", "validation")
+            and all(isinstance(noted.get(name), int | float) for name in ("loss", "step"))
+        ):
             return noted
     return None

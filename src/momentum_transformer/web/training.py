@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..bounded import parse_json
 from ..training.run_directory import RunDirectory, RunError, find_runs
 from .messages import finite
 
@@ -203,7 +204,7 @@ def _modified(path: Path) -> float:
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
+        found = parse_json(line)
+    except ValueError:
         return None
     return found if isinstance(found, dict) else None
