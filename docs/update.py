@@ -26,6 +26,7 @@ ATTENTION_SHARE = 0.15  # of a training step, at the most
 SLOWER = 1.05  # than the version before, at the most
 PAGES = (
     "README.md",
+    "docs/bad-input.md",
     "docs/claims.md",
     "docs/experiments.md",
     "docs/gap.md",
@@ -67,6 +68,7 @@ def tables(out: Path) -> dict[str, str]:
     }
     kernels = {"bench": bench_tables(out), "limits": limits_tables(), "profile": profile_table()}
     kernels |= {"blocks": blocks_table()}
+    kernels |= {"fuzz": fuzz_table(), "load": load_table(), "border": border_table()}
     return found | others | kernels | {"attention": attention_table()}
 
 
@@ -455,6 +457,69 @@ def faults_table() -> str:
     )
     table = Table("", ("what happened", "faults", *costs), tuple(cells)).markdown()
     return f"{table}\n{where}. Command: `{result['command']}`.\n"
+
+
+def fuzz_table() -> str:
+    """What tests/fuzz found, parser by parser."""
+    result = json.loads((ROOT / "results" / "fuzz.json").read_text())
+    columns = ("reader", "mutations", "read", "refused", "tracebacks and crashes", "slowest: s", "most memory: MB")
+    rows = [
+        (
+            row["parser"],
+            *(f"{row[name]:,}" for name in ("cases", "accepted", "refused", "failures")),
+            f"{row['slowest']:.2f}",
+            f"{row['largest'] / 2**20:.0f}",
+        )
+        for row in result["rows"]
+    ]
+    limits = result["limits"]
+    said = (
+        f"Over {limits['seconds']:g} s: {sum(row['slow'] for row in result['rows'])}; no process may take more than "
+    )
+    said += f"{limits['bytes'] / 2**20:.0f} MB. Times are of the processor. Command: `{result['command']}`."
+    return f"{Table('', columns, tuple(rows)).markdown()}\n{said}\n"
+
+
+def load_table() -> str:
+    """Honest viewers under load, by tests/load.py."""
+    result = json.loads((ROOT / "results" / "load.json").read_text())
+    columns = ("others", "open after 1 s", "after their deadline", "viewers", "served", "median: s", "longest: s")
+    kinds = {name: row for name, row in result["rows"].items() if name != "at once"}
+    rows = [
+        (
+            f"{row['hostile']} {name}" if "hostile" in row else name,
+            str(row.get("open_after_a_second", "")),
+            str(row.get("open_after_a_deadline", "")),
+            *(str(row[key]) for key in ("viewers", "served")),
+            *(f"{row[key]:.2f}" for key in ("median_seconds", "longest_seconds")),
+        )
+        for name, row in kinds.items()
+    ]
+    crowd = result["rows"]["at once"]
+    said = (
+        f"{crowd['viewers']} viewers at once: {crowd['served']} served, {crowd['waited_in_the_queue']} of them after "
+        f"waiting in the queue, {crowd['refused']} refused; the first line of an answer came after at most "
+        f"{crowd['longest_to_the_first_line']:.1f} s, the last picture after {crowd['longest_seconds']:.1f} s. A "
+        f"picture takes about 50 ms here, and all clients have one address. Command: `{result['command']}`."
+    )
+    return f"{Table('', columns, tuple(rows)).markdown()}\n{said}\n"
+
+
+def border_table() -> str:
+    """Ctrl-C in native calls, by benchmarks/border.py."""
+    result = json.loads((ROOT / "results" / "border.json").read_text())
+    columns = ("call", "alone: s", "listening for Ctrl-C: s", "Ctrl-C to its end, median: s", "longest: s")
+    rows = [
+        (row["call"], *(f"{row[key]:.3f}" for key in ("seconds", "listening", "median_delay", "most_delay")))
+        for row in result["rows"]
+    ]
+    machine = result["machine"]
+    said = (
+        f"One sequence of {result['tokens']:,} tokens, d = {result['width']}, on one thread of {machine['cpu']}; the "
+        f"machine had other work. The library's checksum takes {1000 * result['checksum_seconds']:.1f} ms, "
+        f"once a process. Command: `{result['command']}`."
+    )
+    return f"{Table('', columns, tuple(rows)).markdown()}\n{said}\n"
 
 
 def fill(text: str, found: dict[str, str]) -> str:
