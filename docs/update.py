@@ -461,7 +461,10 @@ def faults_table() -> str:
 
 def fuzz_table() -> str:
     """What tests/fuzz found, parser by parser."""
-    result = json.loads((ROOT / "results" / "fuzz.json").read_text())
+    path = ROOT / "results" / "fuzz.json"
+    if not path.exists():
+        return "Not run yet: `python -m tests.fuzz --out results/fuzz.json`.\n"
+    result = json.loads(path.read_text())
     columns = ("reader", "mutations", "read", "refused", "tracebacks and crashes", "slowest: s", "most memory: MB")
     rows = [
         (
@@ -482,7 +485,10 @@ def fuzz_table() -> str:
 
 def load_table() -> str:
     """Honest viewers under load, by tests/load.py."""
-    result = json.loads((ROOT / "results" / "load.json").read_text())
+    path = ROOT / "results" / "load.json"
+    if not path.exists():
+        return "Not run yet: `python -m tests.load --out results/load.json`.\n"
+    result = json.loads(path.read_text())
     columns = ("others", "open after 1 s", "after their deadline", "viewers", "served", "median: s", "longest: s")
     kinds = {name: row for name, row in result["rows"].items() if name != "at once"}
     rows = [
@@ -507,7 +513,10 @@ def load_table() -> str:
 
 def border_table() -> str:
     """Ctrl-C in native calls, by benchmarks/border.py."""
-    result = json.loads((ROOT / "results" / "border.json").read_text())
+    path = ROOT / "results" / "border.json"
+    if not path.exists():
+        return "Not run yet: `python -m benchmarks.border --out results/border.json`.\n"
+    result = json.loads(path.read_text())
     columns = ("call", "alone: s", "listening for Ctrl-C: s", "Ctrl-C to its end, median: s", "longest: s")
     rows = [
         (row["call"], *(f"{row[key]:.3f}" for key in ("seconds", "listening", "median_delay", "most_delay")))
