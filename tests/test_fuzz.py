@@ -201,7 +201,7 @@ def test_a_damaged_cache_index_is_built_again(tmp_path: Path, monkeypatch: pytes
 
 def test_an_impossible_model_is_one_line_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     for setting, reason in (
-        ("model.depth=100000000", "at most 1,000"),
+        ("model.depth=100000000", "0 to 1,000"),
         ("model.width=65536", "GB for its weights alone"),
     ):
         with pytest.raises(SystemExit) as ended:

@@ -90,8 +90,8 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name, most in MOST.items():
-            if getattr(self, name) > most:
-                raise ValueError(f"model.{name} must be at most {most:,}, not {getattr(self, name):,}")
+            if not 0 <= getattr(self, name) <= most:
+                raise ValueError(f"model.{name} must be 0 to {most:,}, not {getattr(self, name):,}")
         if self.block == "modern" and (self.norm, self.activation) != ("post", "relu"):
             raise ValueError("model.norm and model.activation are for model.block=paper; the modern one has its own")
         self.mixer()  # refuses impossible coefficients
