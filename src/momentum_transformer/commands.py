@@ -24,6 +24,7 @@ from .experiments.shipped import shipped_run
 from .experiments.translating import translate_text
 from .generation.grids import PictureError
 from .generation.translation_scores import ScoreError
+from .install import install_hint
 from .training.allocator import keep_freed_memory
 from .training.checkpoint import CheckpointError
 from .training.loop import TrainingError
@@ -203,7 +204,7 @@ def _(command: cli.Report) -> int:
     try:
         from .report.page import write_report
     except ModuleNotFoundError as error:
-        raise ConfigurationError(f"the report needs {error.name}: pip install 'momentum-transformer[all]'") from None
+        raise ConfigurationError(f"the report needs {error.name}: {install_hint('all')}") from None
     page, left_out = write_report(list(command.runs), command.out)
     for line in left_out:
         CONSOLE.print(f"left out: {line}", soft_wrap=True)
@@ -237,7 +238,7 @@ def _(command: cli.Export) -> int:
 
         from .hf.export import export_run
     except ModuleNotFoundError as error:
-        raise ConfigurationError(f"export needs {error.name}: pip install 'momentum-transformer[hf]'") from None
+        raise ConfigurationError(f"export needs {error.name}: {install_hint('hf')}") from None
     disable_progress_bar()
     export_run(command.run, command.out, checkpoint=command.checkpoint)
     CONSOLE.print(f"exported: {command.out}", soft_wrap=True)
@@ -251,7 +252,7 @@ def _(command: cli.Serve) -> int:
         from .web.server import address, is_private, open_socket, serve
         from .web.studio import Studio
     except ModuleNotFoundError as error:
-        raise ConfigurationError(f"the page needs {error.name}: pip install 'momentum-transformer[web]'") from None
+        raise ConfigurationError(f"the page needs {error.name}: {install_hint('web')}") from None
     runs = command.runs or tuple(filter(None, [shipped_run()]))
     if not runs:
         raise RunError("there is no model to serve yet; make one: momentum train digits, then: momentum serve runs")

@@ -66,6 +66,6 @@ def test_a_missing_package_is_named_with_the_way_to_get_it(monkeypatch: pytest.M
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(
-        ScoreError, match=r'scores need sacrebleu.*: pip install "momentum-transformer\[translation\]"'
+        ScoreError, match=r"scores need sacrebleu.*: pip install .*\[translation\]'"
     ):
         score(["a"], ["a"])

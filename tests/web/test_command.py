@@ -94,4 +94,4 @@ def test_a_missing_package_is_named(capsys: pytest.CaptureFixture[str], monkeypa
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "momentum_transformer.web.server", raising=False)
     assert run(".") == 2
-    assert "the page needs uvicorn: pip install 'momentum-transformer[web]'" in capsys.readouterr().err
+    assert f"the page needs uvicorn: {install_hint('web')}" in capsys.readouterr().err

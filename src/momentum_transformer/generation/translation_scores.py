@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from ..install import install_hint
+
 
 class ScoreError(Exception):
     """Scores that cannot be computed on this machine; the message is for the user."""
@@ -20,7 +22,7 @@ class TranslationScores:
 
 def require_sacrebleu() -> None:
     if find_spec("sacrebleu") is None:
-        raise ScoreError('scores need sacrebleu: pip install "momentum-transformer[translation]"')
+        raise ScoreError(f"scores need sacrebleu: {install_hint('translation')}")
 
 
 def score(
