@@ -52,9 +52,14 @@ class Train:
     fidelity: str = "paper"
     """Long Range Arena: paper (its equations, true masks) or released (what the authors' code does)."""
     source: Path | None = None
-    """Text: the file to learn from; translation: the same, one sentence a line. Plain or gz."""
+    """Text: the file to learn from; translation: the same, one sentence a line; table: a .csv, .tsv or .jsonl file.
+    Each plain or gz. Images: a folder of PNG and JPEG files, or a tar archive of them."""
     target: Path | None = None
     """Translation: its translations, line by line."""
+    text_column: str | None = None
+    """Table: the column of the texts, by its name or number; by default `text`."""
+    label_column: str | None = None
+    """Table: the column of their labels; by default `label`."""
     runs: Path = Path("runs")
     """Where run directories go."""
     out: Path | None = None
@@ -132,6 +137,29 @@ class Translate:
     """Show the first draft and each refinement, too."""
     batch: int = 32
     """Lines translated together at most; of standard input, those that have come."""
+    checkpoint: str = "best"
+    """best or last."""
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Label lines with a trained run of `table`, from a file or from standard input, as they come.
+
+    Example: echo "What a film!" | momentum predict runs/reviews
+    """
+
+    run: Positional[Path]
+    """A run directory."""
+    text: Positional[Path | None] = None
+    """What to label: a text file, line by line, or a table (.csv, .tsv, .jsonl); plain or gz. - is standard input."""
+    out: Path | None = None
+    """Where labels go, a line for each; by default to standard output."""
+    format: str = "tsv"
+    """tsv (label and probability) or jsonl (all probabilities, too)."""
+    text_column: str | None = None
+    """Of a table: the column of the texts; by default as in training."""
+    batch: int = 32
+    """Lines labelled together at most; of standard input, those that have come."""
     checkpoint: str = "best"
     """best or last."""
 
@@ -241,7 +269,7 @@ class Serve:
     """Where data sets are, for test images; by default $MOMENTUM_DATA, else where the run found its data."""
 
 
-Command = List | Train | Evaluate | Generate | Translate | Reproduce | Report | Bench | Export | Serve
+Command = List | Train | Evaluate | Generate | Translate | Predict | Reproduce | Report | Bench | Export | Serve
 
 
 def main(arguments: list[str] | None = None) -> None:

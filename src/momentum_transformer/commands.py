@@ -13,9 +13,10 @@ from . import cli
 from .bench.shapes import BenchError
 from .data.folder import DataError
 from .experiments import EXPERIMENTS, REPRODUCTIONS
-from .experiments.configuration import ConfigurationError, nearest
+from .experiments.configuration import ConfigurationError, as_word, nearest
 from .experiments.drawing import generate_pictures
 from .experiments.experiment import SCALES, Study
+from .experiments.predicting import predict_labels
 from .experiments.queue import run_queue
 from .experiments.queue_state import show_queue
 from .experiments.reproduce import run_study
@@ -101,11 +102,12 @@ def _(command: cli.Train) -> int:
 
 
 def _settings(command: cli.Train | cli.Reproduce) -> tuple[str, ...]:
-    """--fidelity, --source and --target are settings with flags of their own."""
+    """--fidelity, --source and others are settings with flags of their own."""
     flags = [] if command.fidelity == "paper" else [f"fidelity={command.fidelity}"]
     if isinstance(command, cli.Train):
-        files = {"source": command.source, "target": command.target}
-        flags += [f"data.{side}={file}" for side, file in files.items() if file is not None]
+        given = {"source": command.source, "target": command.target}
+        given |= {"text_column": command.text_column, "label_column": command.label_column}
+        flags += [f"data.{name}={as_word(str(value))}" for name, value in given.items() if value is not None]
     return (*command.settings, *flags)
 
 
@@ -153,6 +155,20 @@ def _(command: cli.Translate) -> int:
         refinements=command.refine,
         until_fixed=command.until_fixed,
         show_steps=command.show_steps,
+        batch=command.batch,
+        checkpoint=command.checkpoint,
+    )
+    return 0
+
+
+@run_command.register
+def _(command: cli.Predict) -> int:
+    predict_labels(
+        command.run,
+        text=command.text,
+        out=command.out,
+        form=command.format,
+        text_column=command.text_column,
         batch=command.batch,
         checkpoint=command.checkpoint,
     )

@@ -22,7 +22,7 @@ from .optimizers import betas, clip_gradients, learning_rate, make_optimizer
 from .progress import Progress
 from .recorder import Recorder
 from .run_directory import RunDirectory, machine_load
-from .task import Task
+from .task import Condenses, Task
 
 
 class TrainingError(Exception):
@@ -154,18 +154,19 @@ def evaluate(
     """Mean loss and metrics over this process's share of validation or test data, and everyone else's."""
     was_training = model.training
     model.eval()
-    totals: dict[str, Tensor] = {}  # metric → its sum and count
+    totals: dict[str, tuple[Tensor, Tensor]] = {}  # metric → its sum and count
     with torch.no_grad(), _autocast(config, world):
         for batch in batches:
             score = task.score(model, batch)
             for name, value in {"loss": score.loss, **score.sums}.items():
-                pair = torch.stack([value.double(), score.counts.get(name, score.count).double()])
-                totals[name] = totals[name] + pair if name in totals else pair
+                total, count = totals.get(name, (0.0, 0.0))
+                totals[name] = total + value.double(), count + score.counts.get(name, score.count).double()
     model.train(was_training)
     if not totals:
         raise TrainingError("there is no data to evaluate on")
-    sums = world.sum(torch.stack(list(totals.values()))).tolist()
-    return {name: total / count for name, (total, count) in zip(totals, sums, strict=True)}
+    means = {name: world.sum(total) / world.sum(count) for name, (total, count) in totals.items()}
+    condensed = task.condense(means) if isinstance(task, Condenses) else means
+    return {name: float(mean) for name, mean in condensed.items()}
 
 
 def _evaluate(

@@ -14,7 +14,7 @@ class Score:
 
     loss: Tensor
     count: Tensor
-    sums: dict[str, Tensor]  # further metrics, each divided by `count` in the end
+    sums: dict[str, Tensor]  # further metrics, each divided by `count` in the end; see `Condenses` for tables of them
     counts: dict[str, Tensor] = field(default_factory=dict)  # of metrics that are divided by a count of their own
 
 
@@ -47,6 +47,15 @@ class HasTest(Protocol):
     """A task whose data has a test split. It chooses nothing: the best checkpoint is scored on it, once."""
 
     def test(self, shard: int, shards: int) -> Iterator[Any]: ...
+
+
+@runtime_checkable
+class Condenses(Protocol):
+    """A task with metrics that are no means, but are made of means, which may then be tables of any shape."""
+
+    def condense(self, means: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Single numbers only."""
+        ...
 
 
 @runtime_checkable
