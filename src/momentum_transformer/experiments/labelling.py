@@ -167,8 +167,9 @@ def _is_word(label: object) -> bool:
 
 def f1_scores(confusion: Tensor) -> Tensor:
     """(classes,): 2 TP / (2 TP + FP + FN) of counts or shares (true class, predicted class)."""
-    right = confusion.diagonal().double()
-    return 2 * right / (confusion.sum(0) + confusion.sum(1)).clamp(min=torch.finfo(torch.float64).tiny)
+    confusion = confusion.double()
+    f1 = 2 * confusion.diagonal() / (confusion.sum(0) + confusion.sum(1))
+    return f1.nan_to_num(0.0)  # a class that neither is nor was predicted
 
 
 def count_confusions(task: TableTask, folder: Path) -> list[dict[str, Any]]:
