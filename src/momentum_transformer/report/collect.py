@@ -25,6 +25,7 @@ class Run:
     translations: tuple[dict[str, Any], ...]  # scores after each refinement
     samples: Path | None  # a PNG
     steps: Path | None  # translations step by step
+    confusion: dict[str, Any]  # of the labels of a table, on the test split; empty where there are none
 
     def final(self, metric: str) -> float:
         """At the last step. The best step would favour whoever is evaluated most often."""
@@ -95,4 +96,5 @@ def _load(directory: RunDirectory) -> Run:
         translations,
         samples,
         steps,
+        next((line for line in reversed(lines) if line["kind"] == "confusion"), {}),
     )

@@ -14,6 +14,7 @@ from .collect import Run, collect
 from .efficiency import efficiency_sections
 from .figures import svg
 from .gap import gap_sections
+from .own import OWN, own_sections
 from .regression import regression_sections
 from .section import Section
 from .sections import make_sections
@@ -39,7 +40,8 @@ nav a { margin-right: 1.2rem; }
 def write_report(paths: list[Path], out: Path) -> tuple[Path, list[str]]:
     """Write the page and its parts into `out`; returns the page and a line for each run that was left out."""
     runs, left_out = collect(paths)
-    sections = [*gap_sections(runs), *regression_sections(runs), *make_sections(runs), *efficiency_sections(paths)]
+    sections = [*gap_sections(runs), *regression_sections(runs), *make_sections(runs), *own_sections(runs)]
+    sections += efficiency_sections(paths)
     out.mkdir(parents=True, exist_ok=True)
     drawn = []
     for section in sections:
@@ -81,7 +83,7 @@ def _page(sections: Sequence[Section], drawn: Sequence[str], runs: Sequence[Run]
 
 def _without_section(runs: Sequence[Run], names: set[str]) -> str:
     """Runs that no study draws, a line each: what they had reached at their last step."""
-    drawn = {name for study in REPRODUCTIONS.values() if study is not GAP for name, _ in study.lines}
+    drawn = {name for study in REPRODUCTIONS.values() if study is not GAP for name, _ in study.lines} | {*OWN}
     gap = {(experiment, variant.model, tuple(sorted(variant.settings))) for experiment, variant in GAP.lines}
     items = ""
     for run in runs:
