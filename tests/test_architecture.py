@@ -24,13 +24,15 @@ ALLOWED = {
     "data": set(),
     "experiments": {"data", "training", "generation", "models", "layers", "ops"},
     "report": {"experiments", "training"},
+    "nn": {"attention", "layers"},
     "hf": {"experiments", "training", "models", "layers", "attention", "backend", "ops"},
     "bench": {"attention", "backend", "hf", "ops", "training", "report"},
     "web": {"experiments", "training", "generation", "models", "ops"},
     "cli": {"commands"},
     "commands": {"cli", "bench", "data", "experiments", "generation", "hf", "report", "training", "web"},
     "__main__": {"cli"},
-    "__init__": {"attention", "backend", "layers", "models", "ops"},
+    "loading": {"experiments", "hf", "training"},
+    "__init__": {"attention", "backend", "layers", "loading", "models", "ops"},
 }
 # inside ops a file imports only files before it
 OPS = (

@@ -12,6 +12,7 @@ from ..layers.block import Activation, Block, Norm
 from ..layers.mixers import MomentumAttention
 from ..layers.residual import PlainResidual, Residual
 from ..layers.situation import Mixer
+from .summary import summary
 
 
 class EncoderState(NamedTuple):
@@ -37,6 +38,8 @@ class Encoder(nn.Module):
 
     With `encoder.gradient_checkpointing = True`, training keeps only what enters a block, and runs it again backwards.
     """
+
+    __repr__ = summary
 
     def __init__(
         self,

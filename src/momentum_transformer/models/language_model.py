@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ..layers.positions import sinusoids
 from .encoder import Encoder, EncoderState
+from .summary import summary
 
 
 class LanguageModelState(NamedTuple):
@@ -20,6 +21,8 @@ class LanguageModel(nn.Module):
     With `positions=False` the embedding has the whole width, and order is what the encoder makes of it: lengths beyond
     those of training bring nothing that it has not seen.
     """
+
+    __repr__ = summary
 
     def __init__(self, vocabulary: int, encoder: Encoder, *, positions: bool = True) -> None:
         super().__init__()
