@@ -35,9 +35,7 @@ class SelfAttention(nn.Module):
         self.query, self.key, self.value = nn.Linear(64, 64), nn.Linear(64, 32), nn.Linear(64, 32)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (
-            part(x).unflatten(-1, (-1, 16)).transpose(1, 2) for part in (self.query, self.key, self.value)
-        )
+        q, k, v = (part(x).unflatten(-1, (-1, 16)).transpose(1, 2) for part in (self.query, self.key, self.value))
         y = scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         return y.transpose(1, 2).flatten(2)
 

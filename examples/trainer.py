@@ -4,6 +4,7 @@ Needs the extra `hf`, and accelerate, which the Trainer asks for.
 """
 
 import sys
+from typing import Any
 
 import torch
 from transformers import Trainer, TrainingArguments
@@ -19,7 +20,12 @@ rows = torch.cat([words, torch.full((256, 1), 10), words], 1)  # a word, a separ
 data = [{"input_ids": row, "labels": row} for row in rows]
 
 config = MomentumConfig(
-    vocab_size=11, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128, mixers="gated-delta"
+    vocab_size=11,
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=128,
+    mixers="gated-delta",
 )
 model = MomentumForCausalLM(config)
 arguments = TrainingArguments(
@@ -37,6 +43,6 @@ trainer = Trainer(model=model, args=arguments, train_dataset=data)
 trainer.train()
 trainer.save_model(folder)
 
-again = MomentumForCausalLM.from_pretrained(folder)  # constant memory a token in generate
+again: Any = MomentumForCausalLM.from_pretrained(folder)  # constant memory a token in generate
 written = again.generate(rows[:1, :9], max_new_tokens=8, do_sample=False)
 print(f"asked to repeat {rows[0, :8].tolist()}: {written[0, 9:].tolist()}")

@@ -116,7 +116,19 @@ def test_fidelity_is_a_setting_with_a_flag_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["train"], ["reproduce"], ["report"], ["evaluate"], ["generate"], ["serve"], ["list"], ["bench"], ["export"]],
+    [
+        [],
+        ["train"],
+        ["reproduce"],
+        ["report"],
+        ["evaluate"],
+        ["generate"],
+        ["predict"],
+        ["serve"],
+        ["list"],
+        ["bench"],
+        ["export"],
+    ],
 )
 def test_help_has_an_example_and_does_not_wait_for_torch(words: list[str]) -> None:
     program = (

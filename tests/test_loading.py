@@ -81,7 +81,10 @@ def test_a_folder_of_transformers_gives_the_same_model(trained: Path, tmp_path: 
         ("[]", r"config\.json is not one of our files"),
         ("{}", r"config\.json has no 'experiment'"),
         ('{"model_type": "llama"}', "holds a model of type 'llama', which is none of ours"),
-        ('{"model_type": "momentum", "architectures": ["os"]}', r"must name one of the architectures .*, not \['os'\]"),
+        (
+            '{"model_type": "momentum", "architectures": ["os"]}',
+            r"must name one of the architectures .*, not \['os'\]",
+        ),
     ],
     ids=["empty", "cut", "list", "nothing", "llama", "architecture"],
 )
@@ -121,10 +124,13 @@ def test_a_hybrid_is_printed_layer_by_layer_and_learned_momentum_as_it_is_now() 
     learned = LearnedMomentumAttention(MomentumAttention(beta=0.5))
     encoder = Encoder(3, 16, 2, attention=[SoftmaxAttention(), learned, learned], causal=False)
     with torch.no_grad():
-        encoder.blocks[2].attention.mixer.beta_logit.fill_(2.0)
+        encoder.get_parameter("blocks.2.attention.mixer.beta_logit").fill_(2.0)
     shown = str(SequenceClassifier(10, 2, encoder, length=8))
     assert "1 × SoftmaxAttention()" in shown
-    assert "2 × LearnedMomentumAttention(start=MomentumAttention(beta=0.5, gamma=1.0)), learned: beta 0.5 to 0.881" in shown
+    assert (
+        "2 × LearnedMomentumAttention(start=MomentumAttention(beta=0.5, gamma=1.0)), learned: beta 0.5 to 0.881"
+        in shown
+    )
     assert "not causal" in shown
 
 

@@ -73,7 +73,7 @@ def test_layouts_masks_and_hints_of_torch_mean_the_same() -> None:
     x, hidden = tokens(), padding()
     model, other = encoder(), encoder(batch_first=False)
     wanted = model(x, src_key_padding_mask=hidden, is_causal=True)
-    masks = (CAUSAL, CAUSAL.double(), CAUSAL == float("-inf"), CAUSAL.expand(B * H, N, N))
+    masks = (CAUSAL, CAUSAL.double(), CAUSAL.isinf(), CAUSAL.expand(B * H, N, N))
     for mask in masks:
         for hint in (None, False, True):
             assert model(x, mask, hidden, hint).equal(wanted)
@@ -105,7 +105,7 @@ def test_softmax_is_that_of_torch_itself() -> None:
     hidden[1, :2] = False  # a row that sees nothing is NaN in PyTorch
     seen = ~hidden
     found = ours(x, CAUSAL, hidden, True)
-    wanted = theirs(x, CAUSAL == float("-inf"), hidden, True)
+    wanted = theirs(x, CAUSAL.isinf(), hidden, True)
     torch.testing.assert_close(found[seen], wanted[seen])
 
 
@@ -164,7 +164,8 @@ def test_a_key_that_the_mask_hides_does_not_exist(causal: bool) -> None:
     assert y.isfinite().all()
     for row in range(B):
         keep = ~hidden[row]
-        alone = scaled_dot_product_attention(*(x[row : row + 1, :, keep] for x in (q, k, v)), is_causal=causal)
+        one, two, three = (x[row : row + 1, :, keep] for x in (q, k, v))
+        alone = scaled_dot_product_attention(one, two, three, is_causal=causal)
         torch.testing.assert_close(y[row, :, keep], alone[0])
     if causal:
         both = mask & torch.ones(N, N, dtype=torch.bool).tril()

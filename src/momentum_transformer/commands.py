@@ -1,6 +1,7 @@
 """What each command of the `momentum` line does."""
 
 import os
+import shlex
 from functools import singledispatch
 from importlib.util import find_spec
 from pathlib import Path
@@ -95,7 +96,13 @@ def _(command: cli.Train) -> int:
         CONSOLE.print(f"finished: {out}", soft_wrap=True)
         return 0
     words = ["momentum train", request.experiment, "--model", request.model, "--scale", request.scale]
-    words += ["--seed", str(request.seed), *(f"--set {setting}" for setting in request.settings), "--out", str(out)]
+    words += [
+        "--seed",
+        str(request.seed),
+        *(f"--set {shlex.quote(setting)}" for setting in request.settings),
+        "--out",
+        str(out),
+    ]
     words += [] if command.data_dir is None else ["--data-dir", str(command.data_dir)]
     CONSOLE.print(f"interrupted; everything is saved. Carry on with: {' '.join(words)} --resume", soft_wrap=True)
     return 130
@@ -105,7 +112,7 @@ def _settings(command: cli.Train | cli.Reproduce) -> tuple[str, ...]:
     """--fidelity, --source and others are settings with flags of their own."""
     flags = [] if command.fidelity == "paper" else [f"fidelity={command.fidelity}"]
     if isinstance(command, cli.Train):
-        given = {"source": command.source, "target": command.target}
+        given: dict[str, Path | str | None] = {"source": command.source, "target": command.target}
         given |= {"text_column": command.text_column, "label_column": command.label_column}
         flags += [f"data.{name}={as_word(str(value))}" for name, value in given.items() if value is not None]
     return (*command.settings, *flags)

@@ -13,7 +13,7 @@ from .training.run_directory import RunDirectory, RunError
 
 
 def load(path: str | Path, *, checkpoint: str = "best") -> nn.Module:
-    """The trained model of a run directory, or of a folder that `momentum export` wrote; in evaluation mode, on the CPU.
+    """The trained model of a run directory, or of a folder that `momentum export` wrote, in evaluation mode.
 
     Args:
         checkpoint: best or last; a folder of Transformers has one only.

@@ -39,7 +39,9 @@ def huge_png(side: int) -> bytes:
     """A file of some bytes that claims side × side pixels."""
     header = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
     parts = ((b"IHDR", header), (b"IDAT", zlib.compress(b"\0" * 64)), (b"IEND", b""))
-    return SIGNATURE + b"".join(struct.pack(">I", len(b)) + k + b + struct.pack(">I", zlib.crc32(k + b)) for k, b in parts)
+    return SIGNATURE + b"".join(
+        struct.pack(">I", len(b)) + k + b + struct.pack(">I", zlib.crc32(k + b)) for k, b in parts
+    )
 
 
 def animated_png() -> bytes:

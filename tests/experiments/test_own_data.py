@@ -1,4 +1,4 @@
-"""Your own pictures and tables, from the command line: train, draw, predict, evaluate, report; and what they refuse."""
+"""Your own pictures and tables, from the command line: train, draw, predict, evaluate; and what they refuse."""
 
 import io
 import json
@@ -200,5 +200,15 @@ def test_every_model_has_a_table_classifier(tmp_path: Path) -> None:
         config = table_config(model, "tiny")
         config = type(config)(config.model, type(config.data)(source=str(source), length=16), config.train)
         task = TableTask(config, seed=0)
+        task.at(tmp_path / "run")
         score = task.score(task.model, task.batch(0, 0, 1))
         assert torch.isfinite(score.loss)
+
+
+def test_a_long_path_of_a_table_makes_a_short_name_of_a_run(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 120) / ("y" * 120)
+    folder.mkdir(parents=True)
+    source = write_table(folder / "t.csv")
+    assert run("train", "table", "--source", source, "--scale", "tiny", "--runs", tmp_path / "runs") == 0
+    (found,) = (tmp_path / "runs" / "table" / "momentum").iterdir()
+    assert len(found.name) < 60

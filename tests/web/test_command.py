@@ -13,6 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 from momentum_transformer.cli import main
+from momentum_transformer.install import install_hint
 
 from .test_runs import begin
 from .toy_runs import train_toy

@@ -86,8 +86,8 @@ def _check_counts(source: Path, counts: Counter[int], lines: dict[str, int]) -> 
         if counts[number] < FEWEST:
             times = "once" if counts[number] == 1 else "twice"
             raise DataError(
-                f"{source}, line {line}: the label {name!r} occurs {times}; it needs {FEWEST} rows, to train, validate "
-                "and test on. Add some, or delete it"
+                f"{source}, line {line}: the label {name!r} occurs {times}; it needs {FEWEST} rows, to train, "
+                "validate and test on. Add some, or delete it"
             )
 
 

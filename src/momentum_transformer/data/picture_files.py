@@ -111,7 +111,7 @@ def _check_bytes(name: str, size: int) -> None:
 def read_picture(name: str, content: bytes, *, size: int, colour: bool) -> np.ndarray:
     """(size, size, channels) bytes of one picture."""
     try:
-        from PIL import Image, ImageOps
+        from PIL import Image, ImageOps, UnidentifiedImageError
     except ModuleNotFoundError:
         raise DataError(f"pictures need pillow: {install_hint('figures')}") from None
     try:
@@ -125,7 +125,7 @@ def read_picture(name: str, content: bytes, *, size: int, colour: bool) -> np.nd
                 image.draft("RGB", (2 * size, 2 * size))  # a large JPEG is decoded at a fraction of its size
                 fitted = ImageOps.fit(_flat(ImageOps.exif_transpose(image), colour), (size, size))
                 return np.asarray(fitted, np.uint8).reshape(size, size, 3 if colour else 1)
-    except Image.UnidentifiedImageError:
+    except UnidentifiedImageError:
         raise DataError(f"{name} is not a PNG or JPEG picture; take it away, or convert it") from None
     except Image.DecompressionBombError:
         raise DataError(f"{name} claims more than {MOST_PIXELS:,} pixels; scale it down first") from None

@@ -1,7 +1,7 @@
-"""Columns of a table in a text file: CSV (quoted as RFC 4180 says), TSV (nothing is quoted), or JSON lines; plain or gz.
+"""Columns of a table in a text file: CSV (quoted as RFC 4180 says), TSV (nothing is quoted), JSON lines; plain or gz.
 
-Columns go by the names in the first line. Where all are asked for by number, 1 for the first, and the first line has no
-such names, it is a row like the others. Whatever is wrong is an error that names file and line.
+Columns go by the names in the first line. Where all are asked for by number, 1 for the first, and the first line has
+no such names, it is a row like the others. Whatever is wrong is an error that names file and line.
 """
 
 import codecs
@@ -98,7 +98,9 @@ def _quoted(path: Path) -> Iterator[tuple[int, list[str]]]:
         except csv.Error as error:
             reason = str(error)
             if "field limit" in reason or "end of data" in reason:
-                reason = f"a field without an end, or of more than {MOST_CHARACTERS:,} characters; is a quote not closed?"
+                reason = (
+                    f"a field without an end, or of more than {MOST_CHARACTERS:,} characters; is a quote not closed?"
+                )
             raise DataError(f"{path}, line {number}: {reason}") from None
 
 
@@ -114,7 +116,9 @@ def _objects(path: Path, columns: Sequence[str]) -> Iterator[Row]:
             raise DataError(f"{where}: not an object such as {{{json.dumps(columns[0])}: …}} but {line[:30]!r}")
         for column in columns:
             if column not in values:
-                raise DataError(f"{where}: no {column!r}; it has {', '.join(map(repr, list(values)[:SHOWN])) or 'nothing'}")
+                raise DataError(
+                    f"{where}: no {column!r}; it has {', '.join(map(repr, list(values)[:SHOWN])) or 'nothing'}"
+                )
         yield Row(number, tuple(_word(values[column], column, where) for column in columns))
 
 

@@ -64,7 +64,7 @@ def table_config(model: str, scale: str) -> TableConfig:
         steps=steps,
         batch_size=32,
         optimizer="adamw",
-        learning_rate=2e-3,
+        learning_rate=1e-3,
         betas=(0.9, 0.98),
         weight_decay=0.1,
         clip="global",
@@ -84,11 +84,16 @@ class TableTask:
         self.config, self.seed = config, seed
         self.data_dir = data_root(data_dir)
         self.run: Path | None = None
+        self.model: nn.Module  # made when the labels are known
         self._batching = Batching(config.data.buckets)
 
     def at(self, run: Path) -> None:
         self.run = run
-        _ = self.model  # sizes that do not fit together are told now
+        model, length = self.config.model, self.config.data.length
+        torch.manual_seed(self.seed)
+        encoder = model.encoder(causal=False, length=length)
+        classes = len(self.labels)
+        self.model = SequenceClassifier(VOCABULARY, classes, encoder, length=length, dropout=model.dropout)
 
     def keep(self) -> None:
         assert self.run is not None
@@ -114,13 +119,6 @@ class TableTask:
         if not isinstance(labels, list) or len(set(map(str, labels))) < 2 or not all(map(_is_word, labels)):
             raise RunError(f"{self.run / LABELS} is damaged: it must list two labels or more")
         return tuple(labels)
-
-    @cached_property
-    def model(self) -> nn.Module:
-        model, length = self.config.model, self.config.data.length
-        torch.manual_seed(self.seed)
-        encoder = model.encoder(causal=False, length=length)
-        return SequenceClassifier(VOCABULARY, len(self.labels), encoder, length=length, dropout=model.dropout)
 
     def prepare(self) -> dict[str, Any]:
         splits = vars(self._table.splits)

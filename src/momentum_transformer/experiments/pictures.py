@@ -1,4 +1,4 @@
-"""Pictures byte by byte: Tables 2 (MNIST) and 3 (CIFAR-10), with Fashion-MNIST, small digits and one's own beside them.
+"""Pictures byte by byte: Tables 2 (MNIST) and 3 (CIFAR-10), with Fashion-MNIST, digits and one's own beside them.
 
 Scored are nats a byte over every byte. `bits_per_dim` is the same in bits; `bits_per_dim_paper` leaves out the first
 byte of each picture, which the paper's protocol gives away.

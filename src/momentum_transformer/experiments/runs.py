@@ -1,5 +1,6 @@
 """From a request (experiment, model, scale, seed, settings) to a run directory, and back again."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from . import EXPERIMENTS
 from .configuration import ConfigurationError, from_json, nearest, override, to_json
 from .experiment import Experiment
 
+LONGEST_NAME = 200  # bytes of what follows the seed in the name of a directory
 SHOWN = 8  # metrics of the test split on the terminal; all are in metrics.jsonl
 
 
@@ -41,8 +43,10 @@ class Request:
 
     def directory(self, root: Path) -> Path:
         """runs/<experiment>/<model>/<scale>-seed<k>, with what was changed by --set behind it."""
-        changed = "".join(f",{setting}" for setting in sorted(self.settings))
-        return root / self.experiment / self.model / f"{self.scale}-seed{self.seed}{changed.replace('/', '_')}"
+        changed = "".join(f",{setting}" for setting in sorted(self.settings)).replace("/", "_")
+        if len(changed.encode()) > LONGEST_NAME:  # a path of one's own can be longer than a name may be
+            changed = f",{hashlib.sha256(changed.encode()).hexdigest()[:16]}"
+        return root / self.experiment / self.model / f"{self.scale}-seed{self.seed}{changed}"
 
 
 def run_training(request: Request, out: Path, *, resume: bool, data_dir: Path | None = None) -> bool:

@@ -51,7 +51,8 @@ class Attention(nn.Module):
         causal: bool | None = None,
     ) -> tuple[Tensor, Any]:
         """Tokens x (b, n, width) see `keys` (b, m, width), by default themselves, and take in `values`, by default the
-        keys. x and keys with a batch of 1 serve every sample of the values. `causal` is by default as the layer was made."""
+        keys. x and keys with a batch of 1 serve every sample of the values. `causal` is by default that of the layer.
+        """
         k, v = self.project(x if keys is None else keys, values)
         return self.mix(
             x,

@@ -25,8 +25,8 @@ def scaled_dot_product_attention(
     """Momentum attention with PyTorch's signature: (b, h, n, d) or (b, n, d) in, the same out, in linear time.
 
     Args:
-        attn_mask: what hides keys from every query, such as padding as (b, 1, 1, m), causal order, or both in one; bool
-            masks are True where a key is seen. Any other mask is refused.
+        attn_mask: what hides keys from every query, such as padding as (b, 1, 1, m), causal order, or both in one; a
+            bool mask is True where a key is seen. Any other mask is refused.
         dropout_p, scale: there are no weights to drop and no scores to scale: 0, and None or 1 / √d.
         beta, gamma: momentum and step size; β = 0 and γ = 1 is linear attention.
 
@@ -40,15 +40,16 @@ def scaled_dot_product_attention(
         raise ValueError(f"scale must be None or 1 / √d, not {scale}: linear-time attention has no scores to scale")
     if query.ndim == 3:
         mask = attn_mask.unsqueeze(-3) if attn_mask is not None and attn_mask.ndim == 3 else attn_mask
-        tensors = (x.unsqueeze(1) for x in (query, key, value))
-        return scaled_dot_product_attention(*tensors, mask, is_causal=is_causal, beta=beta, gamma=gamma).squeeze(1)
+        query, key, value = (x.unsqueeze(1) for x in (query, key, value))
+        y = scaled_dot_product_attention(query, key, value, mask, is_causal=is_causal, beta=beta, gamma=gamma)
+        return y.squeeze(1)
     if enable_gqa:
         key, value = (_repeated(x, query, name) for x, name in ((key, "key"), (value, "value")))
     (b, n), m = (query.shape[0], query.shape[2]), key.shape[2]
     key_mask, ordered = _masks(attn_mask, (b, query.shape[1], n, m))
     if is_causal and n != m:
         raise ValueError(f"is_causal needs as many queries as keys, not {n} and {m}")
-    y: Tensor = momentum_attention(
+    return momentum_attention(
         query,
         key,
         value,
@@ -59,7 +60,6 @@ def scaled_dot_product_attention(
         # a key that is hidden may be that of a query that is not
         query_mask=None if key_mask is None else torch.ones(b, n, dtype=torch.bool, device=query.device),
     )
-    return y
 
 
 def _masks(mask: Tensor | None, shape: tuple[int, int, int, int]) -> tuple[Tensor | None, bool]:
@@ -78,5 +78,7 @@ def _masks(mask: Tensor | None, shape: tuple[int, int, int, int]) -> tuple[Tenso
 def _repeated(x: Tensor, query: Tensor, name: str) -> Tensor:
     heads, own = query.shape[1], x.shape[1]
     if own == 0 or heads % own:
-        raise ValueError(f"enable_gqa needs heads of query that are a multiple of those of {name}, not {heads} and {own}")
+        raise ValueError(
+            f"enable_gqa needs heads of query that are a multiple of those of {name}, not {heads} and {own}"
+        )
     return x.repeat_interleave(heads // own, 1)

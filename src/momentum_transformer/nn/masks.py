@@ -18,12 +18,14 @@ def seen(mask: Tensor, name: str, *, hidden: bool) -> Tensor:
         raise ValueError(f"{name} must be bool or floating point, not {mask.dtype}")
     shown = mask == 0
     if not bool((shown | (mask <= torch.finfo(mask.dtype).min)).all()):
-        raise ValueError(f"{name} adds to the scores, and linear-time attention has none: only 0 and -inf mean something")
+        raise ValueError(
+            f"{name} adds to the scores, and linear-time attention has none: only 0 and -inf mean something"
+        )
     return shown
 
 
 def split(visible: Tensor, name: str) -> tuple[Tensor | None, bool]:
-    """A mask (b or 1, h or 1, n or 1, m), True where a query sees a key, as `key_mask` (b or 1, m) and causal order."""
+    """A mask (b or 1, h or 1, n or 1, m), True where a query sees a key: a key mask (b or 1, m) and causal order."""
     if visible.shape[1] > 1:
         if not bool((visible == visible[:, :1]).all()):
             raise ValueError(f"{REFUSAL.format(name)} (this one differs from head to head)")

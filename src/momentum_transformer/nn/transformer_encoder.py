@@ -47,9 +47,7 @@ class TransformerEncoderLayer(nn.Module):
         self.batch_first, self.norm_first = batch_first, norm_first
         mixer = MomentumAttention() if attention is None else attention
         self.self_attn = Attention(d_model, nhead, mixer, causal=False)
-        self.feedforward = FeedForward(
-            d_model, dim_feedforward, activation=ACTIVATIONS[activation], dropout=dropout
-        )
+        self.feedforward = FeedForward(d_model, dim_feedforward, activation=ACTIVATIONS[activation], dropout=dropout)
         self.norm1 = nn.LayerNorm(d_model, eps=layer_norm_eps)
         self.norm2 = nn.LayerNorm(d_model, eps=layer_norm_eps)
         self.dropout = Dropout(dropout)

@@ -58,7 +58,8 @@ def table_section(found: list[Group], scale: str, title: str) -> Section:
     best = max((run for group in found for run in group.runs), key=lambda run: run.test.get("accuracy", 0.0))
     data = best.provenance.get("data", {})
     rows = [
-        (group.label, _percent(group.test("accuracy")), _percent(group.test("f1")), str(group.seeds)) for group in found
+        (group.label, _percent(group.test("accuracy")), _percent(group.test("f1")), str(group.seeds))
+        for group in found
     ]
     if "majority" in data:
         rows.append(("always the most common label", f"{100 * data['majority']:.2f}", "–", ""))
@@ -71,9 +72,7 @@ def table_section(found: list[Group], scale: str, title: str) -> Section:
     )
     findings = _confusions(best)
     whole = f"{title}, scale {scale}"
-    return Section(
-        f"table-{scale}", whole, intro, _figure(found, best), table, findings, more=_matrix(best)
-    )
+    return Section(f"table-{scale}", whole, intro, _figure(found, best), table, findings, more=_matrix(best))
 
 
 def _percent(values: np.ndarray) -> str:
@@ -86,7 +85,9 @@ def _confusions(run: Run) -> tuple[str, ...]:
         return ("The test split has not been scored.",)
     labels, counts = run.confusion["labels"], np.array(run.confusion["counts"])
     wrong = counts - np.diag(counts.diagonal())
-    findings = [f"{len(labels)} labels; {int(wrong.sum()):,} of {int(counts.sum()):,} test rows were given a wrong one."]
+    findings = [
+        f"{len(labels)} labels; {int(wrong.sum()):,} of {int(counts.sum()):,} test rows were given a wrong one."
+    ]
     for place in np.argsort(-wrong, axis=None, kind="stable")[:3]:
         row, column = divmod(int(place), len(labels))
         if wrong[row, column]:
