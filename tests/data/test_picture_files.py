@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from momentum_transformer.data import picture_files
 from momentum_transformer.data.folder import DataError
 from momentum_transformer.data.picture_files import MOST_BYTES, load_pictures, read_picture
 from momentum_transformer.data.png import SIGNATURE, write_grey_png
@@ -158,3 +159,9 @@ def test_a_folder_without_enough_pictures_says_what_it_has(tmp_path: Path) -> No
         load_pictures(tmp_path / "notes.txt", size=4, colour=False)
     with pytest.raises(DataError, match="has 9 pictures, which are too few; 10 are the least"):
         load_pictures(folder_of(tmp_path, 9), size=4, colour=False)
+
+
+def test_more_pictures_than_memory_is_meant_for_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(picture_files, "MOST_MEMORY", 5 * 4 * 4)
+    with pytest.raises(DataError, match=r"too many pictures for 4 x 4 pixels each; set data\.size lower"):
+        load_pictures(folder_of(tmp_path), size=4, colour=False)

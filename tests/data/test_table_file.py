@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from momentum_transformer.data import labelled_text
 from momentum_transformer.data.folder import DataError
 from momentum_transformer.data.labelled_text import LabelledText, load_labelled_text
 from momentum_transformer.data.table_file import read_table
@@ -148,3 +149,14 @@ def test_labels_that_cannot_be_learned_are_named(tmp_path: Path, rows: list[tupl
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there is no file .*nowhere\.csv"):
         load_labelled_text(tmp_path / "nowhere.csv", text="text", label="label", length=8)
+    with pytest.raises(DataError, match="is a folder, not a table"):
+        load_labelled_text(tmp_path, text="text", label="label", length=8)
+
+
+@pytest.mark.parametrize("limit", ["MOST_ROWS", "MOST_BYTES"])
+def test_a_table_larger_than_memory_is_meant_for_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(labelled_text, limit, 4)
+    with pytest.raises(DataError, match=r"t\.csv, line [56]: more than .* rows or .* bytes"):
+        load(tmp_path / "t.csv", [("x", "ab"[i % 2]) for i in range(8)] if limit == "MOST_ROWS" else [("xy", "a")] * 9)

@@ -20,6 +20,7 @@ MOST_VALIDATION, MOST_TEST = 2_000, 10_000  # rows
 FEWEST = 3  # rows of a label: one for each split
 MOST_LABELS = 1_000
 MOST_ROWS = 10_000_000
+MOST_BYTES = 2**31  # of all texts together, as far as they are read
 LONGEST_LABEL = 100  # characters
 
 
@@ -32,7 +33,9 @@ class LabelledText:
 def load_labelled_text(source: Path, *, text: str, label: str, length: int) -> LabelledText:
     """The first `length` bytes of every text, and its label; split the same way in every run."""
     if not source.is_file():
-        raise DataError(f"there is no file {source}; check the path")
+        raise DataError(
+            f"{source} is a folder, not a table" if source.is_dir() else f"there is no file {source}; check the path"
+        )
     identity = {"encoding": ENCODING, "source": identity_of(source), "columns": [text, label], "length": length}
     arrays = cached("table", identity, lambda: _encode(source, text, label, length))
     whole = unflatten(arrays, "text")
@@ -54,8 +57,11 @@ def _encode(source: Path, text: str, label: str, length: int) -> Arrays:
                     "right column?"
                 )
             places[name], lines[name] = len(lines), row.line
-        if len(numbers) == MOST_ROWS:
-            raise DataError(f"{source} has more than {MOST_ROWS:,} rows, which are the most")
+        if len(numbers) == MOST_ROWS or len(tokens) > MOST_BYTES:
+            raise DataError(
+                f"{source}, line {row.line}: more than {MOST_ROWS:,} rows or {MOST_BYTES:,} bytes, which are the "
+                "most; give fewer, or set data.length lower"
+            )
         tokens += words[:length]
         lengths.append(min(len(words), length))
         numbers.append(places[name])

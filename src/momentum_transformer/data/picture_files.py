@@ -27,6 +27,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg")
 MOST_PIXELS = 2**26  # of a picture as it is stored: a file of few bytes can claim any number
 MOST_BYTES = 2**26  # of a file
 MOST_PICTURES = 2**20
+MOST_MEMORY = 2**31  # bytes of all pictures together, at their final size
 FEWEST = 10
 ENCODING = 1  # to be raised when the same files should be encoded anew
 BROKEN = (OSError, SyntaxError, ValueError, EOFError, IndexError, TypeError, KeyError, struct.error, zlib.error)
@@ -67,7 +68,11 @@ def _digest(files: list[Path]) -> str:
 
 def _encode(source: Path, files: list[Path], size: int, colour: bool) -> Arrays:
     contents = ((str(path), _content(path)) for path in files) if source.is_dir() else _packed(source)
-    pictures = [read_picture(name, content, size=size, colour=colour).reshape(-1) for name, content in contents]
+    pictures: list[np.ndarray] = []
+    for name, content in contents:
+        pictures.append(read_picture(name, content, size=size, colour=colour).reshape(-1))
+        if len(pictures) * pictures[0].size > MOST_MEMORY:
+            raise DataError(f"{source} has too many pictures for {size} x {size} pixels each; set data.size lower")
     if not pictures:
         raise DataError(f"{source} has no pictures whose names end in {', '.join(SUFFIXES)}")
     return {"pixels": np.concatenate(pictures)}
