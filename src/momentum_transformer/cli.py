@@ -126,7 +126,7 @@ class Translate:
     run: Positional[Path]
     """A run directory."""
     text: Positional[Path | None] = None
-    """What to translate, one sentence a line, plain or gz; by default standard input."""
+    """What to translate, one sentence a line, plain or gz; by default, and by -, standard input."""
     out: Path | None = None
     """Where translations go; by default to standard output."""
     refine: int | None = None
@@ -151,7 +151,8 @@ class Predict:
     run: Positional[Path]
     """A run directory."""
     text: Positional[Path | None] = None
-    """What to label: a text file, line by line, or a table (.csv, .tsv, .jsonl); plain or gz. - is standard input."""
+    """What to label: a text file, line by line, or a table (.csv, .tsv, .jsonl); plain or gz. By default, and by -,
+    standard input."""
     out: Path | None = None
     """Where labels go, a line for each; by default to standard output."""
     format: str = "tsv"

@@ -65,10 +65,10 @@ def table_section(found: list[Group], scale: str, title: str) -> Section:
         rows.append(("always the most common label", f"{100 * data['majority']:.2f}", "–", ""))
     table = Table(f"{title}, scale {scale}", ("model", "test accuracy (%)", "macro F1 (%)", "seeds"), tuple(rows))
     counts = data.get("examples", {})
-    sizes = ", ".join(f"{count:,} to {part}" for part, count in counts.items())
+    sizes = ", ".join(f"{count:,} {part}" for part, count in counts.items())
     intro = (
-        f"Scale {scale}: {sizes}; texts are read up to {best.config.data.length:,} bytes. The test split is scored "
-        "once, by the checkpoint that was best on validation data; curves are of validation data. "
+        f"Scale {scale}; rows: {sizes}; texts are read up to {best.config.data.length:,} bytes. The test split is "
+        "scored once, by the checkpoint that was best on validation data; curves are of validation data. "
     )
     findings = _confusions(best)
     whole = f"{title}, scale {scale}"

@@ -105,7 +105,7 @@ def _section(section: Section, figure: str) -> str:
     return (
         f'<section id="{section.name}"><h2>{title}</h2><p>{html.escape(section.intro)}</p>'
         f'<figure aria-label="{title}">{figure}</figure>{tables}'
-        f"{_gallery(section)}<h3>What held</h3><ul>{findings}</ul></section>"
+        f"{_gallery(section)}{f'<h3>What held</h3><ul>{findings}</ul>' if findings else ''}</section>"
     )
 
 
