@@ -2,8 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# where to take torch from; for a machine without a GPU: make TORCH_INDEX=https://download.pytorch.org/whl/cpu
+TORCH_INDEX ?=
 
-.PHONY: setup check test test-all bench reproduce docs shipped clean
+.PHONY: setup check test test-all bench reproduce docs shipped dist clean
 
 setup: $(READY)
 
@@ -11,6 +13,7 @@ $(READY): pyproject.toml constraints.txt setup.py src/momentum_transformer/backe
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3.11"; exit 2; }
 	$(PYTHON) -m venv .venv
+	$(if $(TORCH_INDEX),$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch --index-url $(TORCH_INDEX))
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	@touch $(READY)
 
@@ -48,6 +51,12 @@ docs: setup  # what README and docs take from results/
 
 shipped: setup  # the trained models that come with the package; what is trained already is carried on
 	$(BIN)/python -m momentum_transformer.experiments.shipping
+
+dist: setup  # a wheel for this platform, with compiled kernels, and the sources of any
+	rm -rf build dist && mkdir build
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	$(BIN)/python -c "from setuptools.build_meta import build_sdist; build_sdist('dist')" > build/sdist.log
+	@ls -l dist
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -84,8 +84,14 @@ def main() -> None:
         rows.append(row | {"median_delay": statistics.median(delays)})
     library = Path(build.__file__).with_name(build.LIBRARY)
     checksum = min(seconds(lambda: build.is_whole(library)) for _ in range(REPEATS))
-    record = {"command": "python -m benchmarks.border --out results/border.json", "machine": machine(), "rows": rows}
-    record |= {"tokens": TOKENS, "width": WIDTH, "checksum_seconds": checksum}
+    record = {
+        "command": "python -m benchmarks.border --out results/border.json",
+        "machine": machine(),
+        "rows": rows,
+        "tokens": TOKENS,
+        "width": WIDTH,
+        "checksum_seconds": checksum,
+    }
     out.write_text(json.dumps(record, indent=1) + "\n")
 
 

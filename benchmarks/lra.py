@@ -19,7 +19,8 @@ import torch
 
 from benchmarks.record import machine, save
 from momentum_transformer.data.folder import data_root
-from momentum_transformer.experiments.lra import LraTask, Part
+from momentum_transformer.experiments.classification import Part
+from momentum_transformer.experiments.lra import LraTask
 from momentum_transformer.experiments.models import ALL_MODELS
 from momentum_transformer.experiments.runs import Request
 from momentum_transformer.training.allocator import keep_freed_memory

@@ -87,7 +87,7 @@ def test_of_many_processes_one_speaks(capsys: pytest.CaptureFixture[str], monkey
     monkeypatch.setenv("RANK", "1")
     assert run("train", "cpy") == run("train", "copy", "--sed", "1") == 2
     assert capsys.readouterr().err == ""
-    program = "from momentum_transformer.commands import CONSOLE; CONSOLE.print('spoken')"
+    program = "from momentum_transformer.commands.dispatch import CONSOLE; CONSOLE.print('spoken')"
     for rank, said in (("0", "spoken\n"), ("1", "")):
         done = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "RANK": rank}
@@ -175,7 +175,19 @@ def test_fidelity_is_a_setting_with_a_flag_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["train"], ["reproduce"], ["report"], ["evaluate"], ["generate"], ["serve"], ["list"], ["bench"], ["export"]],
+    [
+        [],
+        ["train"],
+        ["reproduce"],
+        ["report"],
+        ["evaluate"],
+        ["generate"],
+        ["predict"],
+        ["serve"],
+        ["list"],
+        ["bench"],
+        ["export"],
+    ],
 )
 def test_help_has_an_example_and_does_not_wait_for_torch(words: list[str]) -> None:
     program = (

@@ -11,6 +11,7 @@ CODE = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flag
 TRANSFORMERS = re.findall(
     r"```python\n(.*?)```", (ROOT / "docs" / "transformers-models.md").read_text(), flags=re.DOTALL
 )
+PYTHON = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), flags=re.DOTALL)
 PACKAGE_PAGES = {"transformers": ROOT / "docs" / "transformers.md"}  # code that needs the package of this name
 TABLE = (ROOT / "docs" / "paper-to-code.md").read_text()
 NAMES = sorted(set(re.findall(r"`(momentum_transformer\.[\w.]+)`", TABLE)))
@@ -27,6 +28,11 @@ def test_there_is_something_to_check() -> None:
 @pytest.mark.parametrize("number", range(len(CODE)))
 def test_readme_code_runs(number: int) -> None:
     exec(compile(CODE[number], f"README block {number}", "exec"), {})
+
+
+@pytest.mark.parametrize("number", range(len(PYTHON)))
+def test_code_of_the_page_about_python_runs(number: int) -> None:
+    exec(compile(PYTHON[number], f"python block {number}", "exec"), {})
 
 
 @pytest.mark.parametrize("number", range(len(TRANSFORMERS)))

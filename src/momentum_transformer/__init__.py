@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from .layers.performer import PerformerAttention
     from .layers.reformer import ReformerAttention
     from .layers.residual import AdaptiveMomentumResidual, MomentumResidual, PlainResidual
+    from .loading import load
+    from .models.classifier import SequenceClassifier
     from .models.encoder import Encoder
+    from .models.language_model import LanguageModel
+    from .models.pixel_model import PixelModel
     from .models.rewind import Rewind
     from .ops.adaptive import adaptive_momentum
     from .ops.connection import momentum_connection
@@ -49,7 +53,11 @@ _HOMES = {
     ".layers.performer": ("PerformerAttention",),
     ".layers.reformer": ("ReformerAttention",),
     ".layers.residual": ("AdaptiveMomentumResidual", "MomentumResidual", "PlainResidual"),
+    ".loading": ("load",),
+    ".models.classifier": ("SequenceClassifier",),
     ".models.encoder": ("Encoder",),
+    ".models.language_model": ("LanguageModel",),
+    ".models.pixel_model": ("PixelModel",),
     ".models.rewind": ("Rewind",),
     ".ops.adaptive": ("adaptive_momentum",),
     ".ops.connection": ("momentum_connection",),
@@ -65,6 +73,7 @@ __all__ = [
     "Encoder",
     "GatedDeltaAttention",
     "GatedMomentumAttention",
+    "LanguageModel",
     "LinearAttention",
     "LinformerAttention",
     "MomentumAttention",
@@ -72,11 +81,13 @@ __all__ = [
     "MomentumResidual",
     "MomentumState",
     "PerformerAttention",
+    "PixelModel",
     "PlainResidual",
     "RecurrentState",
     "ReformerAttention",
     "RetentionAttention",
     "Rewind",
+    "SequenceClassifier",
     "ShortConvolution",
     "SoftmaxAttention",
     "WindowAttention",
@@ -87,6 +98,7 @@ __all__ = [
     "cu_seqlens",
     "elu_plus_one",
     "linear_attention",
+    "load",
     "momentum_attention",
     "momentum_connection",
     "optimal_momentum",

@@ -15,9 +15,14 @@ from .bounded import MEGABYTE, UNREADABLE, parse_json, read_bounded
 from .errors import UserError
 
 TRANSLATIONS = "translation"
-PICTURES = "pictures|digits|mnist|fashion|cifar10"
+PICTURES = "pictures|digits|mnist|fashion|cifar10|images"
 APPLIES: dict[str, dict[str, str]] = {  # command → flag that is not for everything → a pattern of what it is for
-    "train": {"fidelity": "lra-.*", "source": f"text|{TRANSLATIONS}", "target": TRANSLATIONS},
+    "train": {
+        "fidelity": "lra-.*",
+        "source": f"text|images|table|{TRANSLATIONS}",
+        "target": TRANSLATIONS,
+        **dict.fromkeys(("text_column", "label_column"), "table"),
+    },
     "reproduce": {"fidelity": "lra.*|tables"},
     "generate": {
         **dict.fromkeys(("prompt", "tokens", "top_k", "top_p", "stop"), "text"),

@@ -241,7 +241,7 @@ def test_the_queue_is_shown_in_80_columns(tmp_path: Path) -> None:
 
 
 def test_the_command_takes_the_lowest_priority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from momentum_transformer import cli, commands
+    from momentum_transformer import commands, options
 
     asked: dict[str, Any] = {}
     niceness: list[int] = []
@@ -251,8 +251,10 @@ def test_the_command_takes_the_lowest_priority(tmp_path: Path, monkeypatch: pyte
         return True
 
     monkeypatch.setattr(os, "nice", niceness.append)
-    monkeypatch.setattr(commands, "run_queue", noted)
-    command = cli.Reproduce("tables", scale="medium", queue=True, runs=tmp_path / "runs", results=tmp_path / "results")
+    monkeypatch.setattr(commands.training, "run_queue", noted)
+    command = options.Reproduce(
+        "tables", scale="medium", queue=True, runs=tmp_path / "runs", results=tmp_path / "results"
+    )
     assert commands.run_command(command) == 0
     assert niceness == [19]
     assert (asked["study"].name, asked["scale"], asked["seeds"]) == ("tables", "medium", 3)

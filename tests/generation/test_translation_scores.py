@@ -65,7 +65,5 @@ def test_a_missing_package_is_named_with_the_way_to_get_it(monkeypatch: pytest.M
     for name in [name for name in sys.modules if name.partition(".")[0] == "sacrebleu"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
-    with pytest.raises(
-        ScoreError, match=r'scores need sacrebleu.*: pip install "momentum-transformer\[translation\]"'
-    ):
+    with pytest.raises(ScoreError, match=r"scores need sacrebleu.*: pip install .*\[translation\]'"):
         score(["a"], ["a"])

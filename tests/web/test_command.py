@@ -13,6 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 from momentum_transformer.cli import main
+from momentum_transformer.install import install_hint
 
 from .test_runs import begin
 from .toy_runs import train_toy
@@ -103,4 +104,4 @@ def test_a_missing_package_is_named(capsys: pytest.CaptureFixture[str], monkeypa
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "momentum_transformer.web.server", raising=False)
     assert run(".") == 2
-    assert "the page needs uvicorn: pip install 'momentum-transformer[web]'" in capsys.readouterr().err
+    assert f"the page needs uvicorn: {install_hint('web')}" in capsys.readouterr().err

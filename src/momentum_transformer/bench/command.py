@@ -10,6 +10,7 @@ from rich.console import Console
 
 from ..backend.choose import active_backend
 from ..backend.choose import backends as statuses
+from ..install import install_hint
 from ..training.allocator import keep_freed_memory
 from . import family_tables, tables
 from .family import FULL_FAMILY, QUICK_FAMILY, run_family
@@ -136,5 +137,5 @@ def _painter() -> Any:
     try:
         from .plot import draw
     except ModuleNotFoundError as error:
-        raise BenchError(f"the picture needs {error.name}: pip install 'momentum-transformer[all]'") from None
+        raise BenchError(f"the picture needs {error.name}: {install_hint('all')}") from None
     return draw

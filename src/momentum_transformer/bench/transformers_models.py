@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..install import install_hint
 from ..training.run_directory import provenance
 from .shapes import BenchError
 from .suite import FORMAT
@@ -106,7 +107,7 @@ def run_transformers(plan: Plan, watch: Callable[[dict[str, Any]], None]) -> dic
     try:
         from transformers import __version__, logging
     except ImportError:
-        raise BenchError("--transformers needs Transformers: pip install 'momentum-transformer[hf]'") from None
+        raise BenchError(f"--transformers needs Transformers: {install_hint('hf')}") from None
     logging.set_verbosity_error()  # that its references are slow is what is measured
     record: dict[str, Any] = {"format": FORMAT, **provenance(), "transformers": __version__, "width": plan.width}
     record |= {"layers": plan.layers, "vocabulary": plan.vocabulary, "decoded": plan.decoded}

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from ..install import install_hint
 from .folder import DataError
 
 
@@ -40,5 +41,5 @@ def libraries() -> tuple[Any, Any]:
         import sacremoses  # type: ignore[import-untyped]
         import sentencepiece
     except ModuleNotFoundError as error:
-        raise DataError(f'translation needs {error.name}: pip install "momentum-transformer[translation]"') from None
+        raise DataError(f"translation needs {error.name}: {install_hint('translation')}") from None
     return sacremoses, sentencepiece

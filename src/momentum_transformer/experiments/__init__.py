@@ -4,6 +4,7 @@ from .copy import COPY
 from .copy import STUDIES as COPY_STUDIES
 from .experiment import Experiment, Study
 from .gap import GAP
+from .labelling import TABLE
 from .lra import LRA
 from .lra import STUDIES as LRA_STUDIES
 from .pictures import PICTURES
@@ -20,7 +21,7 @@ from .translation import TRANSLATIONS
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
-    for experiment in (COPY, *RECALL, SELECTION, *TRACKING, REGRESSION, TEXT, *PICTURES, *LRA, *TRANSLATIONS)
+    for experiment in (COPY, *RECALL, SELECTION, *TRACKING, REGRESSION, TEXT, TABLE, *PICTURES, *LRA, *TRANSLATIONS)
 }
 REPRODUCTIONS: dict[str, Study] = {
     study.name: study

@@ -81,6 +81,15 @@ def override(config: T, settings: Sequence[str]) -> T:
     return from_json(type(config), values)
 
 
+def as_word(text: str) -> str:
+    """A value that `override` reads as this text, also where it looks like a number."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return text
+    return json.dumps(text)
+
+
 def paths(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Every setting as `part.field`, and its value."""
     found: dict[str, Any] = {}

@@ -4,11 +4,10 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor, nn
 
 from ..data.folder import data_root
@@ -21,17 +20,9 @@ from ..data.sequences import Sequences, Splits
 from ..data.text import load_text
 from ..models.classifier import BagOfTokens, PairClassifier, SequenceClassifier
 from ..training.task import Score
+from .classification import Batching, Part, examples, score_classes
 from .experiment import Experiment, Study, Variant
 from .lra_scales import LRA_MODELS, PAPER_LRA_MODELS, TASKS, LraConfig, lra_config
-
-EVALUATION_TOKENS = 65_536  # of a batch: without gradients it may be larger than in training
-
-
-class Part(NamedTuple):
-    """Sequences of like lengths."""
-
-    inputs: tuple[Tensor | None, ...]  # tokens (b, n) and mask (b, n), of one sequence or of a pair
-    labels: Tensor  # (b,)
 
 
 class LraTask:
@@ -41,6 +32,8 @@ class LraTask:
         self.name, self.config, self.seed = name, config, seed
         self.data_dir = data_root(data_dir)
         facts, length = TASKS[name], config.data.positions
+        padded = length if config.protocol.padded else None
+        self._batching = Batching(config.data.buckets, padded, config.protocol.mask_zeros)
         torch.manual_seed(seed)
         self.model: nn.Module
         if config.classifier == "bag-of-tokens":
@@ -75,58 +68,23 @@ class LraTask:
     def batch(self, step: int, shard: int, shards: int) -> list[Part]:
         train = self.splits.train
         rows = batch_rows(step, batch_size=self.config.train.batch_size, count=len(train[0]), seed=self.seed)
-        return self._parts(train, rows.numpy()[shard::shards], self.config.data.buckets)
+        return self._batching.some(train, rows.numpy()[shard::shards])
 
     def validation(self, step: int, shard: int, shards: int) -> Iterator[list[Part]]:
         """The same examples at every evaluation."""
-        return self._all(self.splits.validation, shard, shards)
+        return self._batching.all(self.splits.validation, shard, shards)
 
     def test(self, shard: int, shards: int) -> Iterator[list[Part]]:
-        return self._all(self.splits.test, shard, shards)
+        return self._batching.all(self.splits.test, shard, shards)
 
     def count(self, batch: list[Part]) -> Tensor:
-        return torch.tensor(sum(len(part.labels) for part in batch))
+        return torch.tensor(examples(batch))
 
     def score(self, model: nn.Module, batch: list[Part]) -> Score:
-        device = next(model.parameters()).device
-        losses, hits = [], []
-        for part in batch:
-            inputs = (None if x is None else x.to(device, non_blocking=True) for x in part.inputs)
-            labels = part.labels.to(device, non_blocking=True)
-            logits = model(*inputs).float()
-            losses.append(F.cross_entropy(logits, labels, reduction="sum"))
-            hits.append((logits.argmax(-1) == labels).sum())
-        count = torch.tensor(sum(len(part.labels) for part in batch), device=device)
-        return Score(torch.stack(losses).sum(), count, {"accuracy": torch.stack(hits).sum()})
+        return score_classes(model, batch)
 
     def tokens_per_step(self) -> int:
         return round(self.config.train.batch_size * sum(float(part.lengths.mean()) for part in self.splits.train))
-
-    def _all(self, part: tuple[Sequences, ...], shard: int, shards: int) -> Iterator[list[Part]]:
-        """Every example once, those of like lengths together."""
-        lengths = np.max([sequences.lengths for sequences in part], axis=0)
-        order = np.argsort(lengths, kind="stable")[shard::shards]
-        while len(order):
-            width = self.config.data.positions if self.config.protocol.padded else int(lengths[order[-1]])
-            size = max(1, EVALUATION_TOKENS // (width * len(part)))
-            yield self._parts(part, order[-size:], 1)
-            order = order[:-size]
-
-    def _parts(self, part: tuple[Sequences, ...], rows: np.ndarray, buckets: int) -> list[Part]:
-        longest = np.max([sequences.lengths[rows] for sequences in part], axis=0)
-        rows = rows[np.argsort(longest, kind="stable")]
-        groups = [group for group in np.array_split(rows, buckets) if len(group)]
-        return [self._part(part, group) for group in groups]
-
-    def _part(self, part: tuple[Sequences, ...], rows: np.ndarray) -> Part:
-        protocol = self.config.protocol
-        inputs: list[Tensor | None] = []
-        for sequences in part:
-            tokens = torch.from_numpy(sequences.rows(rows, self.config.data.positions if protocol.padded else None))
-            real = torch.arange(tokens.shape[1]) < torch.from_numpy(sequences.lengths[rows])[:, None]
-            mask = tokens != 0 if protocol.mask_zeros else real
-            inputs += [tokens, None if bool(mask.all()) else mask]
-        return Part(tuple(inputs), torch.from_numpy(part[0].labels[rows]))
 
 
 def load_splits(name: str, config: LraConfig, root: Path) -> Splits:

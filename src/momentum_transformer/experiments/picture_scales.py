@@ -1,7 +1,9 @@
 """What the picture experiments ask for at each scale, and the paper's two tables."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
+from ..generation.grids import Shape
 from ..training.config import TrainConfig
 from .experiment import check_scale
 from .models import ModelConfig, named
@@ -45,6 +47,33 @@ class PictureData:
             if getattr(self, name) < 1:
                 raise ValueError(f"data.{name} must be 1 or more, not {getattr(self, name)}")
 
+    def shape(self, images: str) -> Shape:
+        height, width, channels = SHAPES[images]
+        if height % self.pool or width % self.pool:
+            raise ValueError(f"data.pool must divide {height} and {width}, not {self.pool}")
+        return height // self.pool, width // self.pool, channels
+
+
+@dataclass(frozen=True)
+class OwnPictureData:
+    """Pictures of one's own, all brought to one size."""
+
+    pool: ClassVar = 1
+    dither: ClassVar = 0
+    source: str = ""  # a folder of PNG and JPEG files, or a tar archive of them
+    size: int = 16  # pixels of a side
+    colour: bool = False
+    validation: int = 500  # images held out of the training set, at most a tenth of it
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.size <= 256:
+            raise ValueError(f"data.size must be from 2 to 256 pixels, not {self.size}")
+        if self.validation < 1:
+            raise ValueError(f"data.validation must be 1 or more, not {self.validation}")
+
+    def shape(self, images: str) -> Shape:
+        return self.size, self.size, 3 if self.colour else 1
+
 
 # Digits have 17 grey levels, 16 bytes apart. Without dither a model spends its strength on finding them, and overfits.
 DIGITS = PictureData(validation=150, dither=16)
@@ -57,11 +86,26 @@ class PictureConfig:
     train: TrainConfig
 
 
+@dataclass(frozen=True)
+class OwnPictureConfig:
+    model: ModelConfig
+    data: OwnPictureData
+    train: TrainConfig
+
+
 def picture_config(images: str, model: str, scale: str) -> PictureConfig:
     """The configuration of one data set, model and scale."""
     check_scale(images, scale, lacks=("medium",) if images == "digits" else ())
     coefficients = named(CIFAR_COEFFICIENTS if images == "cifar10" else MNIST_COEFFICIENTS, model)
     return {"paper": _paper, "medium": _medium, "small": _small, "tiny": _tiny}[scale](images, coefficients)
+
+
+def own_picture_config(model: str, scale: str) -> OwnPictureConfig:
+    """Pictures of one's own: models and training as for MNIST."""
+    check_scale("images", scale, lacks=("paper",))
+    config = picture_config("mnist", model, scale)
+    sizes = {"tiny": OwnPictureData(size=4, validation=64), "medium": OwnPictureData(size=28)}
+    return OwnPictureConfig(config.model, sizes.get(scale, OwnPictureData()), config.train)
 
 
 def _paper(images: str, coefficients: ModelConfig) -> PictureConfig:

@@ -1,4 +1,4 @@
-"""Pictures byte by byte: Tables 2 (MNIST) and 3 (CIFAR-10), with Fashion-MNIST and small digits beside them.
+"""Pictures byte by byte: Tables 2 (MNIST) and 3 (CIFAR-10), with Fashion-MNIST, digits and one's own beside them.
 
 Scored are nats a byte over every byte. `bits_per_dim` is the same in bits; `bits_per_dim_paper` leaves out the first
 byte of each picture, which the paper's protocol gives away.
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ..data.folder import DataError, data_root
 from ..data.images import ImageSet, hold_out, is_here, load_images, pooled
 from ..data.order import batch_rows
+from ..data.picture_files import load_pictures
 from ..generation.grids import PictureError, Shape, save_grid
 from ..generation.pixels import draw_images
 from ..models.logistic_mixture import mixture_log_likelihood
@@ -24,7 +25,7 @@ from ..models.pixel_model import PixelModel
 from ..training.task import Score
 from .experiment import Experiment, Study, Variant
 from .models import FAMILY, MODELS
-from .picture_scales import SHAPES, PictureConfig, picture_config
+from .picture_scales import OwnPictureConfig, OwnPictureData, PictureConfig, own_picture_config, picture_config
 
 PICTURE_MODELS = tuple(name for name in MODELS if name != "reformer")
 EVALUATION_BYTES = 16_384  # of a batch: without gradients it may be larger than in training
@@ -34,23 +35,26 @@ SAMPLES = 16
 class PictureTask:
     """A pixel model and one set of images. Images are loaded when they are needed, and drawing needs none."""
 
-    def __init__(self, images: str, config: PictureConfig, seed: int, data_dir: Path | None = None) -> None:
+    def __init__(
+        self, images: str, config: PictureConfig | OwnPictureConfig, seed: int, data_dir: Path | None = None
+    ) -> None:
         self.images = images
         self.config = config
         self.seed = seed
         self.data_dir = data_root(data_dir)
-        height, width, channels = SHAPES[images]
-        pool = config.data.pool
-        if height % pool or width % pool:
-            raise ValueError(f"data.pool must divide {height} and {width}, not {pool}")
-        self.shape: Shape = (height // pool, width // pool, channels)
+        self.shape: Shape = config.data.shape(images)
         torch.manual_seed(seed)
         self.pixel_model = PixelModel(config.model.encoder(causal=True), length=math.prod(self.shape))
         self.model: nn.Module = self.pixel_model
 
     @cached_property
     def _set(self) -> ImageSet:
-        return load_images(self.images, self.data_dir)
+        data = self.config.data
+        if not isinstance(data, OwnPictureData):
+            return load_images(self.images, self.data_dir)
+        if not data.source:
+            raise DataError("which pictures? momentum train images --source FOLDER")
+        return load_pictures(Path(data.source), size=data.size, colour=data.colour)
 
     @cached_property
     def _training(self) -> tuple[Tensor, Tensor]:
@@ -67,7 +71,7 @@ class PictureTask:
     def examples(self, count: int) -> tuple[Tensor, str]:
         """Test images to look at, (count, length), or none and why; nothing is downloaded for them."""
         try:
-            if is_here(self.images, self.data_dir):
+            if isinstance(self.config.data, OwnPictureData) or is_here(self.images, self.data_dir):
                 return self.test_images[:count], ""
             reason = f"{self.data_dir} has none; name their folder by --data-dir or MOMENTUM_DATA"
         except DataError as error:
@@ -146,13 +150,23 @@ def _experiment(name: str, title: str, **minutes: str) -> Experiment:
 
 
 _GPU = "needs a GPU"
-PICTURES = (
+OFFICIAL = (
     _experiment("digits", "Handwritten digits, 8 × 8, no download", small="2 minutes", paper="hours; a GPU is better"),
     _experiment("mnist", "MNIST (Table 2)", small="3 minutes", medium="an hour", paper=_GPU),
     _experiment("fashion", "Fashion-MNIST", small="3 minutes", medium="an hour", paper=_GPU),
     _experiment("cifar10", "CIFAR-10 (Table 3)", small="3 minutes", medium="an hour", paper=_GPU),
 )
+IMAGES = Experiment(
+    name="images",
+    title="Pictures of your own",
+    models=(*PICTURE_MODELS, *FAMILY),
+    minutes={"tiny": "seconds", "small": "4 minutes", "medium": "an hour"},
+    config=own_picture_config,
+    task=partial(PictureTask, "images"),
+    samples=save_samples,
+)
+PICTURES = (*OFFICIAL, IMAGES)
 STUDIES = tuple(
     Study(experiment.name, experiment.title, experiment.name, tuple(Variant(model) for model in PICTURE_MODELS))
-    for experiment in PICTURES
+    for experiment in OFFICIAL
 )

@@ -223,8 +223,8 @@ class TextTask:
             {"bits_per_byte": size, "nats_per_character": characters},
         )
 
-    def derived(self, metrics: dict[str, float]) -> dict[str, float]:
-        return {"perplexity": math.exp(min(metrics["loss"], 700.0))}
+    def condense(self, means: dict[str, Tensor]) -> dict[str, Tensor]:
+        return means | {"perplexity": means["loss"].clamp(max=700).exp()}
 
     def part(self, batch: Windows, index: int, count: int) -> Windows:
         """With the token after the part, which its last one must say."""

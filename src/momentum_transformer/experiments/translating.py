@@ -3,7 +3,6 @@
 import os
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
@@ -12,9 +11,9 @@ from typing import IO
 import torch
 
 from ..data.folder import DataError
-from ..data.parallel_text import read_lines
 from ..training.run_directory import RunError
 from .configuration import ConfigurationError
+from .lines import line_batches, name_of, open_output
 from .runs import load_task_of
 from .translation import TRANSLATIONS, VOCABULARY, TranslationTask
 from .translator import LineError, Translation, Translator
@@ -41,11 +40,11 @@ def translate_text(
         raise ConfigurationError(f"{path} translates word by word: there is nothing to --refine")
     translator = Translator(task, refinements=refinements, until_fixed=until_fixed)
     translator.model.to("cuda" if torch.cuda.is_available() else "cpu")
-    batches = _batches(text, batch)
+    batches = line_batches(text, batch)
     waiting = next(batches, [])  # what is wrong with the text is said before anything is written
-    work = _Work(translator, "standard input" if text is None else str(text), show_steps)
+    work = _Work(translator, name_of(text), show_steps)
     with ExitStack() as stack:
-        place: IO[str] = sys.stdout if out is None else stack.enter_context(_open(out))
+        place: IO[str] = sys.stdout if out is None else stack.enter_context(open_output(out))
         try:
             for lines in chain([waiting], batches):
                 work.translate(lines, place)
@@ -103,37 +102,7 @@ def load_translation_task(path: Path, checkpoint: str) -> TranslationTask:
     return task
 
 
-def _batches(text: Path | None, size: int) -> Iterator[list[str]]:
-    """Lines of a file; or of standard input, as many as have come, `size` at most."""
-    if text is not None:
-        lines = read_lines(text)
-        yield from (lines[i : i + size] for i in range(0, len(lines), size))
-        return
-    number, rest = 1, b""
-    while chunk := sys.stdin.buffer.read1(2**16):  # type: ignore[union-attr]  # what there is, without waiting for more
-        *whole, rest = (rest + chunk).split(b"\n")
-        for i in range(0, len(whole), size):
-            yield [_decode(line, number + i + j) for j, line in enumerate(whole[i : i + size])]
-        number += len(whole)
-    if rest:
-        yield [_decode(rest, number)]
-
-
-def _decode(line: bytes, number: int) -> str:
-    try:
-        return line.decode().rstrip("\r")
-    except UnicodeDecodeError as error:
-        raise DataError(f"standard input, line {number}: not UTF-8 ({error.reason})") from None
-
-
 def _show(translation: Translation, translator: Translator, place: IO[str]) -> None:
     """The way there: the draft is number 0."""
     for number, step in enumerate(translation.steps):
         place.write(f"  {number}: {translator.subwords.text(list(step))}\n")
-
-
-def _open(out: Path) -> IO[str]:
-    try:
-        return out.open("w", encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"--out {out} cannot be written: {error.strerror}") from None

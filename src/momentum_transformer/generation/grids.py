@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from ..errors import UserError
+from ..install import install_hint
 
 Shape = tuple[int, int, int]  # height, width, channels
 GAP = 2
@@ -78,7 +79,7 @@ def _image(array: np.ndarray) -> Any:
     try:
         from PIL import Image
     except ModuleNotFoundError:
-        raise PictureError("pictures need pillow: pip install 'momentum-transformer[figures]'") from None
+        raise PictureError(f"pictures need pillow: {install_hint('figures')}") from None
     return Image.fromarray(np.ascontiguousarray(array))
 
 

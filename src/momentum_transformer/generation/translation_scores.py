@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from ..errors import UserError
+from ..install import install_hint
 
 
 class ScoreError(UserError):
@@ -22,7 +23,7 @@ class TranslationScores:
 
 def require_sacrebleu() -> None:
     if find_spec("sacrebleu") is None:
-        raise ScoreError('scores need sacrebleu: pip install "momentum-transformer[translation]"')
+        raise ScoreError(f"scores need sacrebleu: {install_hint('translation')}")
 
 
 def score(

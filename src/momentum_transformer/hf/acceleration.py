@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from ..backend.choose import backends
+from ..install import install_hint
 from .exchange import prepare, switch_back, switch_over
 from .mixers import ARCHITECTURES, mixer_class
 
@@ -85,7 +86,7 @@ def _check_versions() -> None:
     try:
         import transformers
     except ImportError as error:
-        raise ValueError("accelerate needs Transformers: pip install 'momentum-transformer[hf]'") from error
+        raise ValueError(f"accelerate needs Transformers: {install_hint('hf')}") from error
     if int(transformers.__version__.split(".")[0]) != MAJOR:
         raise ValueError(f"accelerate knows Transformers {MAJOR}, and {transformers.__version__} is installed")
     native = backends()[0]

@@ -50,6 +50,9 @@ def export_run(run: Path, out: Path, *, checkpoint: str = "best") -> None:
         model = to_transformers(task.model, *_choices(config))
     except ValueError as error:
         raise ConfigurationError(f"{run} is a run of {request.model} that cannot be exported: {error}") from None
+    if labels := getattr(task, "labels", None):  # of a table
+        model.config.id2label = dict(enumerate(labels))
+        model.config.label2id = {label: number for number, label in enumerate(labels)}
     model.save_pretrained(out)
     (out / "README.md").write_text(_card(request, model, out, RunDirectory(run)), encoding="utf-8")
 

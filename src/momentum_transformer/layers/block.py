@@ -28,6 +28,7 @@ class Attention(nn.Module):
         self.key = nn.Linear(width, width)
         self.value = nn.Linear(width, width)
         self.out = nn.Linear(width, width)
+        self.choice = mixer
         self.mixer = mixer.build(width, heads)
         self.separate_keys = self.uses_keys(mixer)
         if not self.separate_keys:  # nothing waits for gradients that never come
@@ -48,12 +49,22 @@ class Attention(nn.Module):
         reset: Tensor | None = None,
         state: Any = None,
         return_state: bool = False,
+        causal: bool | None = None,
     ) -> tuple[Tensor, Any]:
         """Tokens x (b, n, width) see `keys` (b, m, width), by default themselves, and take in `values`, by default the
-        keys. x and keys with a batch of 1 serve every sample of the values."""
+        keys. x and keys with a batch of 1 serve every sample of the values. `causal` is by default that of the layer.
+        """
         k, v = self.project(x if keys is None else keys, values)
         return self.mix(
-            x, k, v, cross=keys is not None, key_mask=key_mask, reset=reset, state=state, return_state=return_state
+            x,
+            k,
+            v,
+            cross=keys is not None,
+            key_mask=key_mask,
+            reset=reset,
+            state=state,
+            return_state=return_state,
+            causal=causal,
         )
 
     def project(self, keys: Tensor, values: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -71,6 +82,7 @@ class Attention(nn.Module):
         reset: Tensor | None = None,
         state: Any = None,
         return_state: bool = False,
+        causal: bool | None = None,
     ) -> tuple[Tensor, Any]:
         """`forward` with keys and values in heads already; `cross` where they are of other tokens than x."""
         if cross and not self.separate_keys:
@@ -81,7 +93,8 @@ class Attention(nn.Module):
         if cross and key_mask is not None and q.shape[2] == k.shape[2]:  # by chance: the mask is not that of x
             query_mask = torch.ones_like(key_mask)
         tokens = None if cross or x.shape[0] != v.shape[0] else x
-        at = Situation(self.causal, key_mask, state, return_state, self.training, query_mask, tokens, reset)
+        order = self.causal if causal is None else causal
+        at = Situation(order, key_mask, state, return_state, self.training, query_mask, tokens, reset)
         y, state = self.mixer(q, k, v, at)
         return self.out(y.transpose(1, 2).flatten(2)), state
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ..layers.residual import Residual
 from ..layers.situation import Mixer
+from .summary import summary
 from .translation_layers import Encoded, Source, TranslationStack, check_sentences, encode
 
 
@@ -31,6 +32,8 @@ class AutoregressiveTranslator(nn.Module):
         start: the token before the first word.
         end: the token after the last word, which targets end with.
     """
+
+    __repr__ = summary
 
     def __init__(
         self,

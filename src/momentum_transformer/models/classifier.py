@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ..layers.dropout import Dropout
 from ..ops.checks import check_choice
 from .encoder import Encoder
+from .summary import summary
 
 Pool = Literal["tokens", "positions"]
 
@@ -60,6 +61,8 @@ def head(features: int, hidden: int, classes: int) -> nn.Sequential:
 class SequenceClassifier(nn.Module):
     """Logits of the classes of a sequence."""
 
+    __repr__ = summary
+
     def __init__(
         self,
         vocabulary: int,
@@ -82,6 +85,8 @@ class SequenceClassifier(nn.Module):
 
 class PairClassifier(nn.Module):
     """Logits of the classes of a pair: one encoder for both, then the features a, b, a·b and a - b."""
+
+    __repr__ = summary
 
     def __init__(
         self,

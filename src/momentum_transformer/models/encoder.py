@@ -14,6 +14,7 @@ from ..layers.mixers import MomentumAttention
 from ..layers.presets import PaperBlock
 from ..layers.residual import PlainResidual, Residual
 from ..layers.situation import Mixer
+from .summary import summary
 
 
 class EncoderState(NamedTuple):
@@ -41,6 +42,8 @@ class Encoder(nn.Module):
 
     With `encoder.gradient_checkpointing = True`, training keeps only what enters a block, and runs it again backwards.
     """
+
+    __repr__ = summary
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..context import refuse_split
 from ..layers.positions import positions_of, sinusoids
 from .encoder import Encoder, EncoderState
+from .summary import summary
 
 
 class LanguageModelState(NamedTuple):
@@ -24,6 +25,8 @@ class LanguageModel(nn.Module):
     With `positions=False` the embedding has the whole width, too, and order is what the encoder makes of it: lengths
     beyond those of training bring nothing that it has not seen.
     """
+
+    __repr__ = summary
 
     def __init__(self, vocabulary: int, encoder: Encoder, *, positions: bool = True, tied: bool = False) -> None:
         super().__init__()

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ..context import refuse_split
 from ..layers.positions import sinusoids
 from .encoder import Encoder, EncoderState
+from .summary import summary
 
 START = 256  # the symbol before the first byte
 
@@ -27,6 +28,8 @@ class PixelModel(nn.Module):
     parameters, state = model.prefill(upper)      # completing a picture
     parameters, state = model.step(pixel, state)  # drawing: constant time and memory a byte
     """
+
+    __repr__ = summary
 
     def __init__(self, encoder: Encoder, *, length: int, mixtures: int = 10) -> None:
         super().__init__()

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from ..layers.positions import positions_of, sinusoids
 from .encoder import Encoder
+from .summary import summary
 
 
 class SequenceRegressor(nn.Module):
@@ -12,6 +13,8 @@ class SequenceRegressor(nn.Module):
 
     With `positions=False` the embedding has the whole width.
     """
+
+    __repr__ = summary
 
     def __init__(self, features: int, encoder: Encoder, *, positions: bool = True) -> None:
         super().__init__()

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ..layers.residual import Residual
 from ..layers.situation import Mixer
+from .summary import summary
 from .token_loss import most_likely
 from .translation_layers import (
     Encoded,
@@ -41,6 +42,8 @@ class NonAutoregressiveTranslator(nn.Module):
             anew with each stack and iteration.
         max_offset: lengths are predicted as that of the source, plus or minus this much.
     """
+
+    __repr__ = summary
 
     def __init__(
         self,

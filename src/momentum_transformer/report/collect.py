@@ -38,6 +38,7 @@ class Run:
     samples: Path | None  # a PNG
     steps: Path | None  # translations step by step
     written: Path | None  # texts as training went
+    confusion: dict[str, Any]  # of the labels of a table, on the test split; empty where there are none
 
     def final(self, metric: str) -> float:
         """At the last step. The best step would favour whoever is evaluated most often."""
@@ -150,4 +151,5 @@ def _load(directory: RunDirectory, lines: list[dict[str, Any]]) -> Run:
         samples,
         steps,
         written,
+        next((line for line in reversed(lines) if line["kind"] == "confusion"), {}),
     )

@@ -21,6 +21,7 @@ from .figures import svg
 from .gap import gap_sections
 from .interactive import SCRIPT, interactive, palette
 from .others import other_sections
+from .own import OWN, own_sections
 from .regression import regression_sections
 from .section import SETTLED, Section
 from .sections import has_section, make_sections
@@ -68,7 +69,8 @@ nav { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; }
 def write_report(paths: list[Path], out: Path) -> tuple[Path, list[str]]:
     """Write the page and its parts into `out`; returns the page and a line for each run that was left out."""
     runs, left_out = collect(paths)
-    sections = [*gap_sections(runs), *regression_sections(runs), *make_sections(runs), *efficiency_sections(paths)]
+    sections = [*gap_sections(runs), *regression_sections(runs), *make_sections(runs), *own_sections(runs)]
+    sections += efficiency_sections(paths)
     sections += other_sections(_without_section(runs, {section.name for section in sections}))
     drawn = [svg(section.figure) for section in sections]
     shown = [interactive(section.figure, drawing) for section, drawing in zip(sections, drawn, strict=True)]
@@ -147,7 +149,8 @@ def _without_section(runs: Sequence[Run], names: set[str]) -> list[Run]:
         settings = tuple(text for text in request.settings if not text.startswith("train.learning_rate="))
         line = _line(request.experiment, Variant(request.model, settings))
         own = _line(request.experiment, Variant(request.model, request.settings))
-        if not (own in drawn or (f"gap-{request.scale}" in names and line in gap)):
+        known = own in drawn or request.experiment in OWN
+        if not (known or (f"gap-{request.scale}" in names and line in gap)):
             others.append(run)
     return others
 

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..experiments.picture_scales import PAPER_TABLES, SHAPES
+from ..experiments.picture_scales import PAPER_TABLES
 from .figures import ACROSS, COLOURS, STYLE, counted, plot_curve
 from .groups import Group
 from .section import Section, separated
@@ -114,11 +114,11 @@ def _speed_findings(found: list[Group]) -> list[str]:
 def _intro(found: list[Group], images: str, scale: str) -> str:
     run = found[0].runs[0]
     config = run.config
-    height, width, channels = SHAPES[images]
+    height, width, channels = config.data.shape(images)
     pool = config.data.pool
-    size = f"{height // pool} × {width // pool}" + (" × 3" if channels == 3 else "")
+    size = f"{height} × {width}" + (" × 3" if channels == 3 else "")
     if pool > 1:
-        size += f" (averaged down from {height} × {width})"
+        size += f" (averaged down from {height * pool} × {width * pool})"
     notes = sorted({str(note) for g in found for r in g.runs if (note := r.provenance.get("data", {}).get("note"))})
     text = (
         f"Scale {scale}: pictures of {size} bytes, width {config.model.width}, {config.model.depth} layers, "

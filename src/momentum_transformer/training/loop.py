@@ -17,15 +17,15 @@ from torch import Tensor, nn
 from ..errors import UserError
 from .checkpoint import CheckpointError, load_model, load_optimizer, save_checkpoint
 from .config import TrainConfig
-from .distributed import World, WorldError, last_sync_only
+from .distributed import World, last_sync_only
 from .interruption import interruptible
 from .optimizers import betas, clip_gradients, learning_rate, make_optimizer
 from .precision import autocast, precision_of
 from .progress import Progress
 from .recorder import Recorder
 from .run_directory import RunDirectory, machine_load
-from .sharded import load_shards, newest, save_shards, shard, whole, whole_weights
-from .task import Derives, HasParts, Task, WritesSamples
+from .sharded import load_shards, newest, refuse_to_split, save_shards, shard, whole, whole_weights
+from .task import Condenses, HasParts, Task, WritesSamples
 
 
 class TrainingError(UserError):
@@ -53,7 +53,7 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
 
     Returns whether the last step was reached.
     """
-    _refuse_to_split(task, config, world)
+    refuse_to_split(task, config, world)
     model = task.model.to(world.device)
     wrapped, sharded = _spread(model, config, world), config.parallel == "fsdp"
     optimizer = make_optimizer(model.parameters(), config)
@@ -149,19 +149,6 @@ def _saver(
     return save
 
 
-def _refuse_to_split(task: Task, config: TrainConfig, world: World) -> None:
-    """What cannot be shared by so many processes."""
-    if world.context > 1 and not isinstance(task, HasParts):
-        raise WorldError(f"train.context={world.context}: the sequences of this experiment cannot be split; use 1")
-    if config.parallel == "fsdp" and precision_of(config, world) == "float16":
-        raise WorldError("train.parallel=fsdp knows no float16, which is mixed here; use train.precision=bfloat16")
-    if config.batch_size < world.shards * config.accumulate:
-        raise WorldError(
-            f"train.batch_size={config.batch_size} is too small for {world.shards} processes "
-            f"with train.accumulate={config.accumulate}: each needs a row; raise it, or use fewer processes"
-        )
-
-
 def _resumed(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -245,19 +232,19 @@ def evaluate(
     """Mean loss and metrics over this process's share of validation or test data, and everyone else's."""
     was_training = model.training
     model.eval()
-    totals: dict[str, Tensor] = {}  # metric → its sum and count
+    totals: dict[str, tuple[Tensor, Tensor]] = {}  # metric → its sum and count
     with torch.no_grad(), autocast(config, world), world.splitting(), whole(model):
         for batch in batches:
             score = task.score(model, _part(task, batch, world))
             for name, value in {"loss": score.loss, **score.sums}.items():
-                pair = torch.stack([value.double(), score.counts.get(name, score.count).double()])
-                totals[name] = totals[name] + pair if name in totals else pair
+                total, count = totals.get(name, (0.0, 0.0))
+                totals[name] = total + value.double(), count + score.counts.get(name, score.count).double()
     model.train(was_training)
     if not totals:
         raise TrainingError("there is no data to evaluate on")
-    sums = world.sum(torch.stack(list(totals.values()))).tolist()
-    means = {name: total / count for name, (total, count) in zip(totals, sums, strict=True)}
-    return means | (task.derived(means) if isinstance(task, Derives) else {})
+    means = {name: world.sum(total) / world.sum(count) for name, (total, count) in totals.items()}
+    condensed = task.condense(means) if isinstance(task, Condenses) else means
+    return {name: float(mean) for name, mean in condensed.items()}
 
 
 def _evaluate(

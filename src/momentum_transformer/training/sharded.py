@@ -16,10 +16,26 @@ import torch
 from torch import Tensor, nn
 
 from .checkpoint import CheckpointError
+from .config import TrainConfig
 from .distributed import World, WorldError
 from .durable import make_folder, replace_file, sync
+from .precision import precision_of
+from .task import HasParts, Task
 
 SEAL = "progress.json"
+
+
+def refuse_to_split(task: Task, config: TrainConfig, world: World) -> None:
+    """What cannot be shared by so many processes."""
+    if world.context > 1 and not isinstance(task, HasParts):
+        raise WorldError(f"train.context={world.context}: the sequences of this experiment cannot be split; use 1")
+    if config.parallel == "fsdp" and precision_of(config, world) == "float16":
+        raise WorldError("train.parallel=fsdp knows no float16, which is mixed here; use train.precision=bfloat16")
+    if config.batch_size < world.shards * config.accumulate:
+        raise WorldError(
+            f"train.batch_size={config.batch_size} is too small for {world.shards} processes "
+            f"with train.accumulate={config.accumulate}: each needs a row; raise it, or use fewer processes"
+        )
 
 
 def shard(model: nn.Module, world: World) -> nn.Module:

@@ -14,7 +14,7 @@ class Score:
 
     loss: Tensor
     count: Tensor
-    sums: dict[str, Tensor]  # further metrics, each divided by `count` in the end
+    sums: dict[str, Tensor]  # further metrics, each divided by `count` in the end; see `Condenses` for tables of them
     counts: dict[str, Tensor] = field(default_factory=dict)  # of metrics that are divided by a count of their own
 
 
@@ -56,13 +56,6 @@ class HasTest(Protocol):
 
 
 @runtime_checkable
-class Derives(Protocol):
-    """A task with metrics that are no means of anything, but follow from the means."""
-
-    def derived(self, metrics: dict[str, float]) -> dict[str, float]: ...
-
-
-@runtime_checkable
 class WritesSamples(Protocol):
     """A task whose model writes something to read, as it is now; it goes to samples.jsonl at each evaluation."""
 
@@ -75,6 +68,15 @@ class HasParts(Protocol):
 
     def part(self, batch: Any, index: int, count: int) -> Any:
         """Part `index` of `count` of every sequence of a batch; the scores of all parts add up."""
+        ...
+
+
+@runtime_checkable
+class Condenses(Protocol):
+    """A task with metrics that are no means, but are made of means, which may then be tables of any shape."""
+
+    def condense(self, means: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Single numbers only."""
         ...
 
 

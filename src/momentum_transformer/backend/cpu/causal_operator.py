@@ -15,7 +15,7 @@ from torch import Tensor
 from ...ops.tracing import has_tangent
 from .library import Missing, Problem, TensorView, contiguous_rows, empty_rows, native, pointer
 from .native_call import call
-from .operator_checks import check_indices, check_tensor, check_tokens
+from .operator_checks import check_coefficients, check_indices, check_tensor, check_tokens
 
 # The forward pass saves the state before each segment for the backward pass, and threads split sequences by segments.
 SEGMENT = 256  # tokens
@@ -98,15 +98,6 @@ def _check_saved(
         check_tensor("prefix", prefix, (b, h, parts * ((1 if beta is None else 2) * d * e + d)), wide)
     if not denominator.is_contiguous() or not prefix.is_contiguous():
         raise ValueError("denominator and prefix must be contiguous")
-
-
-def check_coefficients(beta: Tensor | None, gamma: Tensor | None, heads: int) -> None:
-    if beta is None and gamma is None:
-        return
-    if beta is None or gamma is None or beta.shape != gamma.shape:
-        raise ValueError("beta and gamma come together, of one shape")
-    if beta.shape not in ((1,), (heads,)) or not beta.dtype == gamma.dtype == torch.float64:
-        raise ValueError(f"beta and gamma must be float64, one or one a head, not {beta.dtype} {tuple(beta.shape)}")
 
 
 def _problem(

@@ -27,3 +27,12 @@ def check_indices(q: Tensor, token_index: Tensor | None, token_count: Tensor | N
     for name, x, most in (("token_index", token_index, n - 1), ("token_count", token_count, n)):
         if x is not None and x.numel() and not 0 <= int(x.min()) <= int(x.max()) <= most:
             raise ValueError(f"{name} must be 0 to {most} where there are {n} tokens")
+
+
+def check_coefficients(beta: Tensor | None, gamma: Tensor | None, heads: int) -> None:
+    if beta is None and gamma is None:
+        return
+    if beta is None or gamma is None or beta.shape != gamma.shape:
+        raise ValueError("beta and gamma come together, of one shape")
+    if beta.shape not in ((1,), (heads,)) or not beta.dtype == gamma.dtype == torch.float64:
+        raise ValueError(f"beta and gamma must be float64, one or one a head, not {beta.dtype} {tuple(beta.shape)}")

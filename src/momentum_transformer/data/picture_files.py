@@ -1,0 +1,153 @@
+"""Pictures of one's own: PNG and JPEG files in a folder, at any depth, or in a tar archive.
+
+Each is turned the way its camera was held, cut to the square in its middle and brought to one size. Transparent parts
+become white. Whatever is no picture, or is not whole, is an error that names the file.
+"""
+
+import hashlib
+import io
+import json
+import struct
+import tarfile
+import warnings
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..install import install_hint
+from .cache import Arrays, cached, identity_of
+from .folder import DataError
+from .images import ImageSet, Split
+
+SUFFIXES = (".png", ".jpg", ".jpeg")
+MOST_PIXELS = 2**26  # of a picture as it is stored: a file of few bytes can claim any number
+MOST_BYTES = 2**26  # of a file
+MOST_PICTURES = 2**20
+MOST_MEMORY = 2**31  # bytes of all pictures together, at their final size
+FEWEST = 10
+ENCODING = 1  # to be raised when the same files should be encoded anew
+BROKEN = (OSError, SyntaxError, ValueError, EOFError, IndexError, TypeError, KeyError, struct.error, zlib.error)
+
+
+def load_pictures(source: Path, *, size: int, colour: bool) -> ImageSet:
+    """All pictures as `size` × `size` pixels, grey or RGB: a tenth of them to test on, the same one in every run."""
+    if not source.exists():
+        raise DataError(f"there is no folder {source}; check the path")
+    files = _files(source) if source.is_dir() else [source]
+    identity = {"encoding": ENCODING, "size": size, "colour": colour, "files": _digest(files)}
+    pixels = cached("pictures", identity, lambda: _encode(source, files, size, colour))["pixels"]
+    images = torch.from_numpy(pixels.copy()).view(-1, size, size, 3 if colour else 1)
+    if len(images) < FEWEST:
+        raise DataError(f"{source} has {len(images)} pictures, which are too few; {FEWEST} are the least, more better")
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(1))
+    held = len(images) // 10
+    parts = (images[order[held:]], images[order[:held]])
+    train, test = (Split(part, torch.zeros(len(part), dtype=torch.uint8)) for part in parts)
+    return ImageSet("images", train, test, f"{len(images):,} pictures of {source}")
+
+
+def _files(folder: Path) -> list[Path]:
+    """The pictures in a folder, in a fixed order; hidden files and other kinds are passed over."""
+    inside = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith(".")]
+    found = [path for path in inside if path.suffix.lower() in SUFFIXES]
+    if not found:
+        others = f"; it has {len(inside):,} files of other kinds, such as {inside[0].name}" if inside else ""
+        raise DataError(f"{folder} has no pictures whose names end in {', '.join(SUFFIXES)}{others}")
+    if len(found) > MOST_PICTURES:
+        raise DataError(f"{folder} has {len(found):,} pictures; {MOST_PICTURES:,} are the most")
+    return found
+
+
+def _digest(files: list[Path]) -> str:
+    return hashlib.sha256(json.dumps(identity_of(*files)).encode()).hexdigest()
+
+
+def _encode(source: Path, files: list[Path], size: int, colour: bool) -> Arrays:
+    contents = ((str(path), _content(path)) for path in files) if source.is_dir() else _packed(source)
+    pictures: list[np.ndarray] = []
+    for name, content in contents:
+        pictures.append(read_picture(name, content, size=size, colour=colour).reshape(-1))
+        if len(pictures) * pictures[0].size > MOST_MEMORY:
+            raise DataError(f"{source} has too many pictures for {size} x {size} pixels each; set data.size lower")
+    if not pictures:
+        raise DataError(f"{source} has no pictures whose names end in {', '.join(SUFFIXES)}")
+    return {"pixels": np.concatenate(pictures)}
+
+
+def _content(path: Path) -> bytes:
+    try:
+        _check_bytes(str(path), path.stat().st_size)
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _packed(archive: Path) -> Iterator[tuple[str, bytes]]:
+    """Pictures of a tar archive by name; nothing is unpacked to disk."""
+    try:
+        with tarfile.open(archive) as content:
+            count = 0
+            for member in content:
+                path = Path(member.name)
+                if not member.isfile() or path.suffix.lower() not in SUFFIXES or path.name.startswith("."):
+                    continue
+                count += 1
+                if count > MOST_PICTURES:
+                    raise DataError(f"{archive} has more than {MOST_PICTURES:,} pictures")
+                name = f"{archive}: {member.name}"
+                _check_bytes(name, member.size)
+                file = content.extractfile(member)
+                assert file is not None
+                yield name, file.read()
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise DataError(f"{archive} is neither a folder nor a whole tar archive of pictures ({error})") from None
+
+
+def _check_bytes(name: str, size: int) -> None:
+    if not 0 < size <= MOST_BYTES:
+        what = f"has {size:,} bytes; {MOST_BYTES:,} are the most" if size else "is empty"
+        raise DataError(f"{name} {what}: take it away, or put a whole picture there")
+
+
+def read_picture(name: str, content: bytes, *, size: int, colour: bool) -> np.ndarray:
+    """(size, size, channels) bytes of one picture."""
+    try:
+        from PIL import Image, ImageOps, UnidentifiedImageError
+    except ModuleNotFoundError:
+        raise DataError(f"pictures need pillow: {install_hint('figures')}") from None
+    try:
+        with warnings.catch_warnings():
+            # pillow warns of broken metadata, which we do not use, and of large pictures, which we refuse
+            warnings.simplefilter("ignore")
+            image: Any = Image.open(io.BytesIO(content), formats=("PNG", "JPEG"))
+            width, height = image.size
+            frames = getattr(image, "n_frames", 1) if image.format == "PNG" else 1
+            if frames == 1 and width * height <= MOST_PIXELS:
+                image.draft("RGB", (2 * size, 2 * size))  # a large JPEG is decoded at a fraction of its size
+                fitted = ImageOps.fit(_flat(ImageOps.exif_transpose(image), colour), (size, size))
+                return np.asarray(fitted, np.uint8).reshape(size, size, 3 if colour else 1)
+    except UnidentifiedImageError:
+        raise DataError(f"{name} is not a PNG or JPEG picture; take it away, or convert it") from None
+    except Image.DecompressionBombError:
+        raise DataError(f"{name} claims more than {MOST_PIXELS:,} pixels; scale it down first") from None
+    except BROKEN as error:
+        raise DataError(f"{name} is cut off or damaged ({error}); take it away, or get it again") from None
+    if frames > 1:
+        raise DataError(f"{name} is animated, with {frames} frames; save one of them as a picture")
+    raise DataError(f"{name} has {width:,} x {height:,} pixels; {MOST_PIXELS:,} are the most: scale it down first")
+
+
+def _flat(image: Any, colour: bool) -> Any:
+    """Grey or RGB of 8 bits, on white."""
+    from PIL import Image
+
+    if image.mode.startswith("I"):  # grey of 16 bits
+        image = Image.fromarray((np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB" if colour else "L")

@@ -1,0 +1,51 @@
+"""A trained model in one line."""
+
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from torch import nn
+
+from .experiments.configuration import nearest
+from .experiments.runs import load_task
+from .install import install_hint
+from .training.run_directory import RunDirectory, RunError
+
+
+def load(path: str | Path, *, checkpoint: str = "best") -> nn.Module:
+    """The trained model of a run directory, or of a folder that `momentum export` wrote, in evaluation mode.
+
+    Args:
+        checkpoint: best or last; a folder of Transformers has one only.
+
+    Example:
+        model = momentum_transformer.load("runs/copy/momentum/small-seed0")
+    """
+    if checkpoint not in ("best", "last"):
+        raise nearest("checkpoint", checkpoint, ("best", "last"))
+    folder = Path(path)
+    stored = RunDirectory(folder).read("config.json")
+    if "model_type" in stored:
+        return _from_transformers(folder, stored)
+    return load_task(folder, checkpoint)[0].model.eval()
+
+
+def _from_transformers(folder: Path, stored: dict[str, Any]) -> nn.Module:
+    try:
+        from .hf.configuration import MomentumConfig
+        from .hf.conversion import to_native
+        from .hf.modeling import MomentumForCausalLM, MomentumForSequenceClassification
+    except ModuleNotFoundError as error:
+        raise RunError(f"{folder} is a folder of Transformers and needs {error.name}: {install_hint('hf')}") from None
+    if stored["model_type"] != MomentumConfig.model_type:
+        raise RunError(
+            f"{folder} holds a model of type {stored['model_type']!r}, which is none of ours; Transformers loads it"
+        )
+    kinds: dict[str, Any] = {kind.__name__: kind for kind in (MomentumForCausalLM, MomentumForSequenceClassification)}
+    names = stored.get("architectures")
+    if not names or names[0] not in kinds:
+        raise RunError(f"{folder}/config.json must name one of the architectures {', '.join(kinds)}, not {names}")
+    try:
+        return to_native(kinds[names[0]].from_pretrained(folder)).eval()
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise RunError(f"{folder} cannot be loaded: {error}") from None
