@@ -90,7 +90,7 @@ def run_rows(scratch: Path, *, quick: bool, only: str, seed: int) -> Iterator[di
         "distillation": lambda: studies.commands_killed(studies.distillation_command(scratch), times(40, 2), dice),
     }
     if not quick:
-        rows["jobs"] = lambda: studies.jobs_killed(studies.reproduce_command(scratch), 10, dice)
+        rows["jobs"] = lambda: studies.jobs_killed(studies.reproduce_command(scratch), 6, dice)
     for name, make in rows.items():
         if not only or name in only.split(","):
             yield make().record()

@@ -276,6 +276,8 @@ def jobs_killed(command: Command, count: int, dice: random.Random) -> Row:
         else:
             row.stuck(f"code {code}: {last_line(command.log)}")
     code = wait(begin(), 4 * LONGEST)
-    row.stuck("" if code == 0 else f"code {code}: {last_line(command.log)}")
-    row.different("" if code or command.look() == command.reference else "a study")
+    if code != 0:
+        row.stuck(f"code {code}: {last_line(command.log)}")
+    elif command.look() != command.reference:
+        row.different("a study")
     return row
