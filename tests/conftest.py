@@ -4,8 +4,13 @@ Not in the front doors (attention, softmax, connection, adaptive): there, wrong 
 """
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+
+# A shell that starts the tests in the background has these ignored, and children inherit that; the tests send them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Some virtual machines announce AMX and then refuse its instructions, and bfloat16 layers die with them.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")

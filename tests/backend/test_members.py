@@ -207,18 +207,18 @@ def operands(q: Tensor, **changed: Any) -> tuple[Any, ...]:
         ({"erase": torch.ones(1, 2, 5, 8)}, "erase do not fit"),
         ({"k": torch.ones(1, 2, 10, 8).double()}, "one dtype"),
         ({"v": torch.ones(2, 10, 8)}, "four axes"),
-        ({"reset": torch.zeros(1, 9, dtype=torch.bool)}, "reset, token_index or token_count"),
+        ({"reset": torch.zeros(1, 9, dtype=torch.bool)}, "reset must be"),
         ({"token_index": torch.zeros(1, 10, dtype=torch.int32)}, "come together"),
         (
             {
                 "token_index": torch.full((1, 10), 10, dtype=torch.int32),
                 "token_count": torch.ones(1, dtype=torch.int32),
             },
-            "positions of 10 tokens",
+            "token_index must be 0 to 9",
         ),
         (
             {"token_index": torch.zeros(1, 10, dtype=torch.int32), "token_count": torch.full((1,), 11).int()},
-            "at most 10",
+            "token_count must be 0 to 10",
         ),
     ],
 )

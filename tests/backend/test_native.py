@@ -443,7 +443,7 @@ def test_a_file_that_is_no_library_is_said_to_be_none(tmp_path: Path, monkeypatc
     try:
         found = native()
         assert isinstance(found, Missing)
-        assert "cannot be loaded" in found.reason
+        assert "damaged" in found.reason
     finally:
         native.cache_clear()
 

@@ -128,6 +128,9 @@ def test_predicting_needs_the_run_alone_and_resuming_the_same_table(
     words = ["train", "table", "--source", source, "--scale", "tiny", "--out", tmp_path / "run"]
     assert run(*words) == 0
     source.write_text("text,label\n" + "x,one\ny,two\n" * 9)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    lines = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text("".join(line for line in lines if '"concluded"' not in line))  # as if it had been stopped
     capsys.readouterr()
     assert run(*words, "--resume") == 2
     assert "has other labels than the run in" in capsys.readouterr().err

@@ -126,7 +126,10 @@ def _trained() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
 def _checkpoint_bytes() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "last.safetensors"
-        save_checkpoint(path, *_trained(), {"step": 3, "seconds": 0.5, "best_score": 2.5, "best_step": 3})
+        model, optimizer = _trained()
+        save_checkpoint(
+            path, model.state_dict(), optimizer, {"step": 3, "seconds": 0.5, "best_score": 2.5, "best_step": 3}
+        )
         return path.read_bytes()
 
 
