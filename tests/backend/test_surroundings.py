@@ -1,7 +1,7 @@
 """Convolution, norm and gate in native code: numbers and gradients of a literal loop and of the forms in PyTorch."""
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from momentum_transformer.backend.cpu.library import Missing, native
 from momentum_transformer.backend.cpu.row_norm_operator import native_map
 from momentum_transformer.ops import convolution as in_pytorch
 from momentum_transformer.ops.feature_maps import l2_normalized
-from momentum_transformer.ops.row_norm import row_norm
+from momentum_transformer.ops.row_norm import GATINGS, row_norm
 
 pytestmark = pytest.mark.skipif(isinstance(native(), Missing), reason=f"native kernels: {native()}")
 SHAPES = [(1, 1, 1), (2, 5, 3), (3, 37, 16), (2, 64, 33), (1, 19, 130)]
@@ -209,32 +209,32 @@ def test_sixteen_bits_are_rounded_once(dtype: torch.dtype, instruction_set: str)
 
 
 @pytest.mark.parametrize("d", [1, 3, 16, 33, 64])
-@pytest.mark.parametrize("kind", ["l2", "norm", "norm and gate"])
+@pytest.mark.parametrize("kind", ["l2", "norm", *GATINGS])
 def test_norms_are_the_forms_in_pytorch(d: int, kind: str, instruction_set: str) -> None:
     for dtype, bound in BOUNDS.items():
         for b, h, n in ((1, 1, 1), (2, 3, 70), (1, 2, 129)):
             x, gate = (random(b, n, h, d, seed=seed).detach().transpose(1, 2).requires_grad_() for seed in (0, 9))
-            given: dict[str, list[Tensor | None]] = {
-                "l2": [x],
-                "norm": [x, random(d), None],
-                "norm and gate": [x, random(d), gate],
-            }
-            inputs = given[kind]
-            exact: Function = (lambda a: (l2_normalized(a),)) if kind == "l2" else literal_norm_and_gate
+            inputs: list[Tensor | None] = [x] if kind == "l2" else [x, random(d), gate if kind in GATINGS else None]
+            gating = kind if kind in GATINGS else "sigmoid"
+            exact: Function = (
+                (lambda a: (l2_normalized(a),)) if kind == "l2" else partial(literal_norm_and_gate, gating)
+            )
             wanted = outputs_and_gradients(exact, inputs)
             inputs = [None if a is None else a.detach().to(dtype).requires_grad_() for a in inputs]
 
             def native_form(*a: Tensor) -> tuple[Tensor, ...]:
                 if len(a) == 1:
                     return (unit_rows(a[0]),)
-                return (surroundings.norm_and_gate(*a, eps=1e-5),)
+                return (surroundings.norm_and_gate(*a, eps=1e-5, gating=gating),)  # noqa: B023 (called in this turn)
 
             assert_close(outputs_and_gradients(native_form, inputs), [a.to(dtype) for a in wanted], bound)
 
 
-def literal_norm_and_gate(x: Tensor, weight: Tensor, gate: Tensor | None) -> tuple[Tensor]:
-    y = torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, 1e-5)
-    return (y if gate is None else y * torch.sigmoid(gate),)
+def literal_norm_and_gate(gating: str, x: Tensor, weight: Tensor, gate: Tensor | None) -> tuple[Tensor]:
+    opened = torch.ones_like(x) if gate is None else torch.sigmoid(gate) * (1 if gating == "sigmoid" else gate)
+    first = gating == "silu first"
+    y = torch.nn.functional.rms_norm(x * opened if first else x, (x.shape[-1],), weight, 1e-5)
+    return (y if first else y * opened,)
 
 
 def test_nan_and_infinity_stay_where_they_are() -> None:
@@ -265,14 +265,15 @@ def test_gradients_can_be_differentiated_again_and_mapped() -> None:
     def convolve(*a: Tensor) -> tuple[Tensor, ...]:
         return surroundings.short_convolution(*a[:3], bias=a[3], mask=mask, reset=reset, silu=True)
 
-    def norm(*a: Tensor) -> Tensor:
-        return surroundings.norm_and_gate(*a, eps=1e-5)
+    def norm(*a: Tensor, gating: str = "sigmoid") -> Tensor:
+        return surroundings.norm_and_gate(*a, eps=1e-5, gating=gating)
 
     rows = [random(1, 2, 3, 4), random(4), random(1, 2, 3, 4, seed=4)]
     assert torch.autograd.gradcheck(convolve, (x, weight, past, bias))
     assert torch.autograd.gradgradcheck(convolve, (x, weight, past, bias))
-    assert torch.autograd.gradcheck(norm, rows)
-    assert torch.autograd.gradgradcheck(norm, rows)
+    for gating in GATINGS:
+        assert torch.autograd.gradcheck(partial(norm, gating=gating), rows)
+        assert torch.autograd.gradgradcheck(partial(norm, gating=gating), rows)
     wanted = torch.autograd.grad(convolve(x, weight, past, bias)[0].square().sum(), x)[0]
     plain = (x.detach(), weight.detach(), past.detach(), bias.detach())
     assert_close([grad(lambda *a: convolve(*a)[0].square().sum())(*plain)], [wanted], 1e-12)
@@ -314,6 +315,7 @@ def test_operators_called_directly_raise_for_what_does_not_fit() -> None:
         ((rows, torch.randn(5).double(), None, True, 0.0), "weight must be"),
         ((rows, None, rows[:1], True, 0.0), "gate must be"),
         ((rows, None, rows.half(), True, 0.0), "gate must be"),
+        ((rows, None, rows, True, 0.0, 3), "gating must be"),
     ):
         with pytest.raises(ValueError, match=message):
             torch.ops.momentum.row_norm(*bad)

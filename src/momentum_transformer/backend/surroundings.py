@@ -78,11 +78,14 @@ def _native_convolution(
     return convolution(x, weight.to(wide_dtype(x)), past, bias, mask, reset, silu=silu, turned=turned)
 
 
-def norm_and_gate(x: Tensor, weight: Tensor, gate: Tensor | None, *, eps: float) -> Tensor:
-    """RMSNorm(x) · sigmoid(gate), rows (b, h, n, d) of x and gate."""
+def norm_and_gate(
+    x: Tensor, weight: Tensor | None, gate: Tensor | None, *, eps: float, gating: str = "sigmoid"
+) -> Tensor:
+    """RMSNorm(x), rows (b, h, n, d) of x and gate, gated as ops/row_norm.py says."""
     if refusal(x, weight, gate) is not None:
-        return row_norm(x, weight, gate, mean=True, eps=eps)
-    return normalized(x, weight.to(wide_dtype(x)), None if gate is None else gate.to(x.dtype), mean=True, eps=eps)
+        return row_norm(x, weight, gate, mean=True, eps=eps, gating=gating)
+    weight = None if weight is None else weight.to(wide_dtype(x))
+    return normalized(x, weight, None if gate is None else gate.to(x.dtype), mean=True, eps=eps, gating=gating)
 
 
 def unit_rows(x: Tensor, *, scale: float = 1.0, eps: float) -> Tensor:

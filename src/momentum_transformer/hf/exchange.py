@@ -45,9 +45,12 @@ def prepare(base: type[nn.Module], kind: Kind) -> None:
     missing = [name for name in kind.functions if not hasattr(module, name) or name not in known]
     if missing:
         raise ValueError(f"{base.__name__} of this version of Transformers does not call {missing[0]}; use 5.22")
-    places = [(module, name, ours) for name, ours in kind.functions.items()]
+    places: list[tuple[Any, str, Callable[..., Any]]] = [(module, *item) for item in kind.functions.items()]
     if kind.forward is not None:
-        places.append((base, "forward", kind.forward))  # type: ignore[arg-type]
+        places.append((base, "forward", kind.forward))
+    if kind.norm is not None:
+        gated = [one for name, one in vars(module).items() if name.endswith("RMSNormGated")]
+        places += [(one, "forward", kind.norm) for one in gated]
     for place, name, ours in places:
         theirs = getattr(place, name)
         if not hasattr(theirs, "exchanged"):

@@ -1,13 +1,14 @@
 """Which mixers of Transformers run on our kernels, and what of each is exchanged: the names in this file are its."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
 
 from .convolution import causal_conv1d_fn, causal_conv1d_update
 from .delta import delta_rule, delta_step
+from .gated_norm import gate_then_norm, norm_then_gate
 from .lightning import lightning_attention
 from .scalar_decay import chunk_scan, no_fused_path, selective_state_update
 
@@ -25,12 +26,14 @@ class Kind:
         name: of the recurrence, for people.
         state: the mixer's attributes that are the shape of its state, heads first.
         functions: ours, by the name that the mixer's module gives to Transformers' own.
+        norm: the forward of the gated norm behind the mixer.
         forward: ours instead of the mixer's own, where that calls no kernel function.
     """
 
     name: str
     state: tuple[str, str, str]
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    norm: Callable[..., Any] | None = None
     forward: Callable[..., Any] | None = None
 
 
@@ -38,11 +41,13 @@ GATED_DELTA = Kind(
     "gated delta rule",
     ("num_v_heads", "head_k_dim", "head_v_dim"),
     {"torch_chunk_gated_delta_rule": delta_rule, "torch_recurrent_gated_delta_rule": delta_step, **CONVOLUTION},
+    norm_then_gate,
 )
 CHANNEL_DELTA = Kind(
     "delta rule with a decay for each channel (KDA)",
     ("num_heads", "head_dim", "head_dim"),
     {"chunk_kimi_delta_attention": delta_rule, "recurrent_kimi_delta_attention": delta_step, **CONVOLUTION},
+    norm_then_gate,
 )
 SCALAR_DECAY = Kind(
     "scalar decay (Mamba-2)",
@@ -53,6 +58,7 @@ SCALAR_DECAY = Kind(
         "mamba2_split_conv1d_scan_combined": no_fused_path,
         **CONVOLUTION,
     },
+    gate_then_norm,
 )
 LIGHTNING = Kind("lightning attention", ("num_attention_heads", "head_dim", "head_dim"), forward=lightning_attention)
 
@@ -68,7 +74,7 @@ MIXERS: dict[tuple[str, str], Kind] = {
     ("glm5_next", "Glm5NextTextLinearAttention"): CHANNEL_DELTA,
     ("mamba2", "Mamba2Mixer"): SCALAR_DECAY,
     ("bamba", "BambaMixer"): SCALAR_DECAY,
-    ("falcon_h1", "FalconH1Mixer"): SCALAR_DECAY,
+    ("falcon_h1", "FalconH1Mixer"): replace(SCALAR_DECAY, norm=None),  # it drops the axis of a single token
     ("granitemoehybrid", "GraniteMoeHybridMambaLayer"): SCALAR_DECAY,
     ("nemotron_h", "NemotronHMamba2Mixer"): SCALAR_DECAY,
     ("zamba2", "Zamba2MambaMixer"): SCALAR_DECAY,

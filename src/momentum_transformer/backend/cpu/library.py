@@ -166,7 +166,7 @@ class RowNorm(ctypes.Structure):
     """native/surroundings.h, field by field."""
 
     _fields_ = (
-        *_integers("b h n d mean threads dtype"),
+        *_integers("b h n d mean gating threads dtype"),
         ("eps", ctypes.c_double),
         *_views("x gate y"),
         *_pointers("weight"),

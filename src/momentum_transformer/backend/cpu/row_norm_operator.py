@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...ops.feature_maps import L2_EPS, FeatureMap, l2_normalized
-from ...ops.row_norm import row_norm
+from ...ops.row_norm import GATINGS, row_norm
 from ...ops.tracing import eager
 from .causal_operator import DTYPES, check_no_tangent, run, wide_dtype
 from .higher_derivatives import gradients, natively_differentiable
@@ -20,23 +20,26 @@ from .operator_checks import check_tensor
 
 NORM_TOKENS = 64  # whose gradients of the weight are summed together; as in native/surroundings.h
 TENSORS = 3  # x, weight, gate
-_ARGUMENTS = "Tensor x, Tensor? weight, Tensor? gate, bool mean, float eps"
+OPTIONS = 3  # mean, eps, and the number of the gating in GATINGS
+_ARGUMENTS = "Tensor x, Tensor? weight, Tensor? gate, bool mean, float eps, int gating=0"
 _library = torch.library.Library("momentum", "FRAGMENT")
 _library.define(f"row_norm({_ARGUMENTS}) -> Tensor")
 _library.define(f"row_norm_backward(Tensor dy, {_ARGUMENTS}) -> (Tensor dx, Tensor d_weight, Tensor d_gate)")
 
 
-def _check(x: Tensor, weight: Tensor | None, gate: Tensor | None) -> None:
+def _check(x: Tensor, weight: Tensor | None, gate: Tensor | None, gating: int = 0) -> None:
     """The kernels get bare pointers, so everything they rely on is checked here."""
+    if not 0 <= gating < len(GATINGS):
+        raise ValueError(f"gating must be the number of one of {GATINGS}, not {gating}")
     if x.ndim != 4 or x.dtype not in DTYPES:
         raise ValueError(f"x must be (b, h, n, d) in one of {DTYPES}, not {x.dtype} {tuple(x.shape)}")
     check_tensor("weight", weight, (x.shape[3],), wide_dtype(x))
     check_tensor("gate", gate, tuple(x.shape), x.dtype)
 
 
-def _problem(x: Tensor, weight: Tensor | None, gate: Tensor | None, *, mean: bool, eps: float) -> RowNorm:
+def _problem(x: Tensor, weight: Tensor | None, gate: Tensor | None, mean: bool, eps: float, gating: int) -> RowNorm:
     b, h, n, d = x.shape
-    problem = RowNorm(b=b, h=h, n=n, d=d, mean=mean, eps=eps, dtype=DTYPES.index(x.dtype))
+    problem = RowNorm(b=b, h=h, n=n, d=d, mean=mean, eps=eps, gating=gating, dtype=DTYPES.index(x.dtype))
     # another thread pays off only if it gets some ten thousand elements
     problem.threads = max(1, min(torch.get_num_threads(), x.numel() // 2**14))
     problem.x, problem.weight = TensorView.of(x), pointer(weight)
@@ -45,11 +48,11 @@ def _problem(x: Tensor, weight: Tensor | None, gate: Tensor | None, *, mean: boo
     return problem
 
 
-def forward(x: Tensor, weight: Tensor | None, gate: Tensor | None, mean: bool, eps: float) -> Tensor:
+def forward(x: Tensor, weight: Tensor | None, gate: Tensor | None, mean: bool, eps: float, gating: int = 0) -> Tensor:
     """`momentum::row_norm`."""
-    _check(x, weight, gate)
+    _check(x, weight, gate, gating)
     x, weight, gate = _readable(x, weight, gate)
-    problem = _problem(x, weight, gate, mean=mean, eps=eps)
+    problem = _problem(x, weight, gate, mean, eps, gating)
     y = empty_rows(x if gate is None else gate, None)
     problem.y = TensorView.of(y)
     if x.numel():
@@ -63,13 +66,13 @@ def _readable(x: Tensor, weight: Tensor | None, gate: Tensor | None) -> tuple[Te
 
 
 def backward(
-    dy: Tensor, x: Tensor, weight: Tensor | None, gate: Tensor | None, mean: bool, eps: float
+    dy: Tensor, x: Tensor, weight: Tensor | None, gate: Tensor | None, mean: bool, eps: float, gating: int = 0
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`momentum::row_norm_backward`; what is not there has an empty gradient."""
-    _check(x, weight, gate)
+    _check(x, weight, gate, gating)
     check_tensor("dy", dy, tuple(x.shape), x.dtype)
     dy, (x, weight, gate) = contiguous_rows(dy), _readable(x, weight, gate)
-    problem = _problem(x, weight, gate, mean=mean, eps=eps)
+    problem = _problem(x, weight, gate, mean, eps, gating)
     dx, d_gate = empty_rows(x, None), x.new_empty((0,)) if gate is None else empty_rows(gate, None)
     b, _, n, d = x.shape
     parts = x.new_empty((0,))
@@ -89,7 +92,7 @@ def _forward(*inputs: Any) -> Tensor:
     return forward(*inputs)
 
 
-def _forward_fake(x: Tensor, weight: Tensor | None, gate: Tensor | None, mean: bool, eps: float) -> Tensor:
+def _forward_fake(x: Tensor, weight: Tensor | None, gate: Tensor | None, *rest: object) -> Tensor:
     _check(x, weight, gate)
     x, _, gate = _readable(x, None, gate)
     return empty_rows(x if gate is None else gate, None)
@@ -103,14 +106,17 @@ def _backward_fake(
     return empty_rows(x, None), d_weight, x.new_empty((0,)) if gate is None else empty_rows(gate, None)
 
 
-def normalized(x: Tensor, weight: Tensor | None, gate: Tensor | None, *, mean: bool, eps: float) -> Tensor:
+def normalized(
+    x: Tensor, weight: Tensor | None, gate: Tensor | None, *, mean: bool, eps: float, gating: str = "sigmoid"
+) -> Tensor:
     """ops/row_norm.py in native code."""
+    options = (mean, eps, GATINGS.index(gating))
     if not eager(x, weight, gate):  # as in autograd.py: the dispatcher only where somebody traces the call
-        found: Tensor = torch.ops.momentum.row_norm(x, weight, gate, mean, eps)
+        found: Tensor = torch.ops.momentum.row_norm(x, weight, gate, *options)
         return found
     if torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, weight, gate)):
-        return _RowNorm.apply(x, weight, gate, mean, eps)
-    return forward(x, weight, gate, mean, eps)
+        return _RowNorm.apply(x, weight, gate, *options)
+    return forward(x, weight, gate, *options)
 
 
 def native_map(feature_map: FeatureMap | None) -> FeatureMap | None:
@@ -123,8 +129,7 @@ def _unit_rows(x: Tensor) -> Tensor:
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, mean, eps = inputs
-    ctx.options = mean, eps
+    tensors, ctx.options = inputs[:TENSORS], inputs[TENSORS:]
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*tensors)
 
@@ -132,17 +137,18 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _backward(ctx: Any, dy: Tensor | None) -> tuple[Tensor | None, ...]:
     x, weight, gate = ctx.saved_tensors
     if dy is None:
-        return (None,) * (TENSORS + 2)
+        return (None,) * (TENSORS + OPTIONS)
     if not natively_differentiable():
-        mean, eps = ctx.options
+        mean, eps, gating = ctx.options
 
         def in_pytorch(x: Tensor, weight: Tensor | None, gate: Tensor | None) -> tuple[Tensor]:
-            return (row_norm(x, weight, gate, mean=mean, eps=eps),)
+            return (row_norm(x, weight, gate, mean=mean, eps=eps, gating=GATINGS[gating]),)
 
-        return *gradients(in_pytorch, (x, weight, gate), ctx.needs_input_grad[:TENSORS], (dy,)), None, None
+        found = gradients(in_pytorch, (x, weight, gate), ctx.needs_input_grad[:TENSORS], (dy,))
+        return *found, *(None,) * OPTIONS
     call: Any = backward if eager(dy, x, weight, gate) else torch.ops.momentum.row_norm_backward
     dx, d_weight, d_gate = call(dy, x, weight, gate, *ctx.options)
-    return dx, None if weight is None else d_weight, None if gate is None else d_gate, None, None
+    return dx, None if weight is None else d_weight, None if gate is None else d_gate, *(None,) * OPTIONS
 
 
 class _RowNorm(torch.autograd.Function):

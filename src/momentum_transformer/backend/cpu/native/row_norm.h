@@ -8,11 +8,14 @@ namespace {
 
 template <class T> struct RowNorms {
     const RowNorm& p;
-    T *open, *weighted, *d_weight;  // a row each: sigmoid(gate), the gradient of the unit row, sums over rows
+    const bool first;               // whether the gate comes before the norm
+    T *open, *slope;                // a row each: what the gate multiplies by, and its derivative
+    T *normed, *weighted, *d_weight;  // what is normed, the gradient of the unit row, sums over rows
 
     RowNorms(const RowNorm& p, Arena& arena)
-        : p(p), open(arena.take<T>(p.d + width<T>)), weighted(arena.take<T>(p.d + width<T>)),
-          d_weight(arena.take<T>(p.d + width<T>)) {}
+        : p(p), first(p.gate.data && p.gating == GATING_SILU_FIRST), open(take(arena)), slope(take(arena)),
+          normed(take(arena)), weighted(take(arena)), d_weight(take(arena)) {}
+    T* take(Arena& arena) const { return arena.take<T>(p.d + width<T>); }
 
     static int64_t parts(const RowNorm& p) { return (p.n + NORM_TOKENS - 1) / NORM_TOKENS; }
     static int64_t tasks(const RowNorm& p) { return p.b * parts(p); }
@@ -29,6 +32,16 @@ template <class T> struct RowNorms {
         T sum = horizontal_sum<T>(squares);
         return T(1) / std::sqrt((p.mean ? sum / T(p.d) : sum) + T(p.eps));
     }
+    FORCE_INLINE Vec<T> opened(Vec<T> gate) const {
+        Vec<T> s = logistic<T>(gate);
+        return p.gating == GATING_SIGMOID ? s : gate * s;
+    }
+    FORCE_INLINE void open_and_slope(Vec<T> gate, int64_t j) {
+        Vec<T> s = logistic<T>(gate), closed = T(1) - s;
+        const bool sigmoid = p.gating == GATING_SIGMOID;
+        store(open + j, sigmoid ? s : gate * s);
+        store(slope + j, sigmoid ? s * closed : s * (T(1) + gate * closed));
+    }
 
     template <class S> void forward(int64_t task) {
         const T* weight = static_cast<const T*>(p.weight);
@@ -38,13 +51,17 @@ template <class T> struct RowNorms {
             Vec<T> squares{};
             for_each_lanes<T>(p.d, [&](int64_t j, int64_t some) INLINE {
                 Vec<T> v = load_lanes<T>(x + j, some);
+                if (first) {
+                    v *= opened(load_lanes<T>(gate + j, some));
+                    store(normed + j, v);
+                }
                 squares += v * v;
             });
             T scale = factor(squares);
             for_each_lanes<T>(p.d, [&](int64_t j, int64_t some) INLINE {
-                Vec<T> v = load_lanes<T>(x + j, some) * scale;
+                Vec<T> v = (first ? load(normed + j) : load_lanes<T>(x + j, some)) * scale;
                 if (weight) v *= load_lanes<T>(weight + j, some);
-                if (gate) v *= logistic<T>(load_lanes<T>(gate + j, some));
+                if (gate && !first) v *= opened(load_lanes<T>(gate + j, some));
                 store_lanes<T>(y + j, v, some);
             });
         });
@@ -61,10 +78,10 @@ template <class T> struct RowNorms {
                 Vec<T> v = load_lanes<T>(x + j, some), u = load_lanes<T>(dy + j, some);
                 if (weight) u *= load_lanes<T>(weight + j, some);
                 if (gate) {
-                    Vec<T> s = logistic<T>(load_lanes<T>(gate + j, some));
-                    store(open + j, s);
-                    u *= s;
+                    open_and_slope(load_lanes<T>(gate + j, some), j);
+                    (first ? v : u) *= load(open + j);
                 }
+                store(normed + j, v);
                 store(weighted + j, u);
                 squares += v * v;
                 products += v * u;
@@ -72,12 +89,17 @@ template <class T> struct RowNorms {
             T scale = factor(squares), inner = horizontal_sum<T>(products) * scale * scale;
             if (p.mean) inner /= T(p.d);
             for_each_lanes<T>(p.d, [&](int64_t j, int64_t some) INLINE {
-                Vec<T> v = load_lanes<T>(x + j, some), u = load(weighted + j), unit = v * scale;
-                store_lanes<T>(dx + j, (u - v * inner) * scale, some);
-                if (gate) store_lanes<T>(d_gate + j, u * unit * (T(1) - load(open + j)), some);
+                Vec<T> v = load(normed + j), unit = v * scale, d = load_lanes<T>(dy + j, some);
+                Vec<T> d_normed = (load(weighted + j) - v * inner) * scale;
+                store_lanes<T>(dx + j, first ? d_normed * load(open + j) : d_normed, some);
+                if (gate) {
+                    Vec<T> other = first ? d_normed * load_lanes<T>(x + j, some) : d * unit;
+                    if (weight && !first) other *= load_lanes<T>(weight + j, some);
+                    store_lanes<T>(d_gate + j, other * load(slope + j), some);
+                }
                 if (weight) {
-                    Vec<T> d = unit * load_lanes<T>(dy + j, some);
-                    store(d_weight + j, load(d_weight + j) + (gate ? d * load(open + j) : d));
+                    d *= unit;
+                    store(d_weight + j, load(d_weight + j) + (gate && !first ? d * load(open + j) : d));
                 }
             });
         });

@@ -24,8 +24,11 @@ struct LineConvolution {  // a short causal convolution, each channel by itself
     void* d_bias;         // (c,), or null
 };
 
-struct RowNorm {  // rows x / √(Σx² + eps), or of the mean of x², times weight and sigmoid(gate)
-    int64_t b, h, n, d, mean, threads, dtype;
+// What a gate multiplies by, and when: in the order of GATINGS in ops/row_norm.py.
+enum Gating : int64_t { GATING_SIGMOID, GATING_SILU, GATING_SILU_FIRST };
+
+struct RowNorm {  // rows x / √(Σx² + eps), or of the mean of x², times weight; gated before or after
+    int64_t b, h, n, d, mean, gating, threads, dtype;
     double eps;
     TensorView x, gate, y;  // (b, h, n, d); gate may have no data
     const void* weight;     // (d,), or null
