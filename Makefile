@@ -5,7 +5,7 @@ READY := .venv/.ready
 # where to take torch from; for a machine without a GPU: make TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
 
-.PHONY: setup check test test-all bench reproduce docs shipped dist clean
+.PHONY: setup check test test-all bench reproduce docs site shipped dist clean
 
 setup: $(READY)
 
@@ -47,7 +47,11 @@ reproduce: setup
 
 docs: setup  # what README and docs take from results/
 	$(BIN)/python docs/figures/draw.py
+	$(BIN)/python docs/figures/animate.py
 	$(BIN)/python docs/update.py
+
+site: setup  # the documentation as pages: site/index.html; needs no network, neither here nor when it is read
+	$(BIN)/python -m zensical build --strict --clean
 
 shipped: setup  # the trained models that come with the package; what is trained already is carried on
 	$(BIN)/python -m momentum_transformer.experiments.shipping
@@ -59,4 +63,4 @@ dist: setup  # a wheel for this platform, with compiled kernels, and the sources
 	@ls -l dist
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache build dist site

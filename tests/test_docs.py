@@ -1,54 +1,113 @@
-"""What the pages say is so: README's code runs, and every name and test they point to exists."""
+"""What the pages say is so: their code runs, their commands are commands, their links lead somewhere, and every name
+and test they point to exists."""
 
 import importlib.util
 import re
+import shlex
+import tomllib
 from pathlib import Path
+from types import ModuleType
+from typing import get_args
 
 import pytest
 
+from momentum_transformer.arguments import parse
+from momentum_transformer.options import Command
+
 ROOT = Path(__file__).parent.parent
-CODE = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
-TRANSFORMERS = re.findall(
-    r"```python\n(.*?)```", (ROOT / "docs" / "transformers-models.md").read_text(), flags=re.DOTALL
-)
-PYTHON = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), flags=re.DOTALL)
-PACKAGE_PAGES = {"transformers": ROOT / "docs" / "transformers.md"}  # code that needs the package of this name
+PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LANGUAGES = {"python", "sh", "math", "text"}
 TABLE = (ROOT / "docs" / "paper-to-code.md").read_text()
 NAMES = sorted(set(re.findall(r"`(momentum_transformer\.[\w.]+)`", TABLE)))
 TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", TABLE)))
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+ELSEWHERE = {"own-data.md"}  # needs files and runs: tests/test_own_data_page.py runs it
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def prose(page: Path) -> str:
+    """A page without its fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+CODE = [
+    pytest.param(code, id=f"{page.name}-{number}")
+    for page in PAGES
+    if page.name not in ELSEWHERE
+    for number, code in enumerate(blocks(page, "python"))
+]
 
 
 def test_there_is_something_to_check() -> None:
-    assert len(CODE) >= 3
+    assert len(CODE) >= 20
+    assert len(COMMANDS) >= 60
     assert len(NAMES) >= 15
     assert len(TESTS) >= 15
 
 
-@pytest.mark.parametrize("number", range(len(CODE)))
-def test_readme_code_runs(number: int) -> None:
-    exec(compile(CODE[number], f"README block {number}", "exec"), {})
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_says_its_language(page: Path) -> None:
+    fences = re.findall(r"^```(.*)$", page.read_text(), flags=re.MULTILINE)
+    assert set(fences[::2]) <= LANGUAGES
+    assert set(fences[1::2]) <= {""}
 
 
-@pytest.mark.parametrize("number", range(len(PYTHON)))
-def test_code_of_the_page_about_python_runs(number: int) -> None:
-    exec(compile(PYTHON[number], f"python block {number}", "exec"), {})
+@pytest.mark.parametrize("code", CODE)
+def test_code_of_the_pages_runs(code: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    needed = {"transformers"} if "momentum_transformer.hf" in code else set()
+    needed |= {
+        package for package in ("transformers", "peft") if re.search(rf"^(import|from) {package}\b", code, re.M)
+    }
+    for package in needed:
+        pytest.importorskip(package, reason=f"{package} is not installed: pip install {package}")
+    if "init_process_group" in code:  # what torchrun says to a single process
+        alone = {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}
+        for name, value in alone.items():
+            monkeypatch.setenv(name, str(value))
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "page", "exec"), {"__name__": "page"})
 
 
-@pytest.mark.parametrize("number", range(len(TRANSFORMERS)))
-def test_code_of_our_models_in_transformers_runs(number: int) -> None:
-    code = TRANSFORMERS[number]
-    for package in ("transformers", "peft"):
-        if package in code or (package == "transformers" and "momentum_transformer.hf" in code):
-            pytest.importorskip(package, reason=f"{package} is not installed: pip install {package}")
-    exec(compile(code, f"transformers-models block {number}", "exec"), {})
+def shell_commands(page: Path) -> list[str]:
+    """The simple commands of a page: of its blocks and of code within its sentences, without pipes and comments."""
+    lines = "".join(blocks(page, "sh")).replace("\\\n", " ").splitlines()
+    whole = r"(momentum \w+ \w|torchrun |python -m )[^|…]+"  # a mention such as `momentum train` is none
+    lines += [code for code in re.findall(r"`([^`]+)`", prose(page)) if re.fullmatch(whole, code)]
+    found = []
+    for line in lines:
+        words = shlex.shlex(line, posix=True, punctuation_chars=True)
+        words.whitespace_split = True
+        command: list[str] = []
+        for word in [*words, ";"]:
+            if set(word) <= set("|&;<>()"):
+                found += [command] if command else []
+                command = []
+            else:
+                command.append(word)
+    return [shlex.join(command) for command in found]
 
 
-@pytest.mark.parametrize("package", PACKAGE_PAGES)
-def test_code_of_a_page_about_a_package_runs(package: str) -> None:
-    pytest.importorskip(package)
-    for code in re.findall(r"```python\n(.*?)```", PACKAGE_PAGES[package].read_text(), flags=re.DOTALL):
-        exec(compile(code, package, "exec"), {})
+COMMANDS = sorted({(page.name, command) for page in PAGES for command in shell_commands(page)})
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS)
+def test_commands_of_the_pages_exist(page: str, command: str) -> None:
+    program, *words = shlex.split(command)
+    if program == "torchrun" and "momentum_transformer" in words:
+        program, words = "momentum", words[words.index("momentum_transformer") + 1 :]
+    if program == "momentum":
+        parse(get_args(Command), words, description="")
+    elif program in ("python", "python3") and words[0] == "-m" and words[1] not in ("venv", "pip"):
+        assert importlib.util.find_spec(words[1]) is not None
+    elif program == "make":
+        targets = re.findall(r"^(\w[\w-]*):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+        assert {word for word in words if "=" not in word} <= set(targets)
+    elif program == "pip":
+        extras = re.findall(r"\[([\w,]+)\]", command)
+        known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        assert {name for extra in extras for name in extra.split(",")} <= set(known)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -70,18 +129,51 @@ def test_every_test_in_paper_to_code_exists(path: str, name: str) -> None:
     assert f"def {name}(" in (ROOT / path).read_text()
 
 
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as GitHub and the site name them in addresses."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+    for target in re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"\w+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        other = page.parent / name if name else page
+        assert other.exists(), target
+        assert not anchor or anchor in anchors(other), target
+
+
+@pytest.mark.parametrize("package", ["", ".nn", ".hf", ".fla"])
+def test_the_reference_has_every_public_name(package: str) -> None:
+    if package == ".hf":
+        pytest.importorskip("transformers")
+    page = (ROOT / "docs" / "api.md").read_text()
+    for name in importlib.import_module(f"momentum_transformer{package}").__all__:
+        assert name == "__version__" or f"::: momentum_transformer{package}.{name}\n" in page, name
+
+
+def script(path: str) -> ModuleType:
+    specification = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_figures_that_move_are_those_of_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = script("docs/figures/animate.py")
+    monkeypatch.setattr(figures, "HERE", tmp_path)
+    figures.draw()
+    drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert drawn == {path.name: path.read_text() for path in (ROOT / "docs" / "figures").glob("moving-*.svg")}
 
 
 def test_tables_and_figures_are_those_of_the_committed_results(tmp_path: Path) -> None:
-    specification = importlib.util.spec_from_file_location("update", ROOT / "docs" / "update.py")
-    assert specification is not None
-    assert specification.loader is not None
-    update = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(update)
+    update = script("docs/update.py")
     tables = update.tables(tmp_path)
     for name in update.PAGES:
         page = (ROOT / name).read_text()

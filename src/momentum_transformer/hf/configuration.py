@@ -14,11 +14,11 @@ from .descriptions import MIXERS, RESIDUALS, described, made
 class MomentumConfig(PreTrainedConfig):
     """Sizes, mixers and connections of a Momentum Transformer, or of any member of the family.
 
-    MomentumConfig(mixers="gated-delta")
-    MomentumConfig(num_hidden_layers=4, mixers=["gated-delta"] * 3 + ["softmax"])
-    MomentumConfig(mixers={"name": "momentum", "beta": 0.6}, residual={"name": "adaptive"})
+        MomentumConfig(mixers="gated-delta")
+        MomentumConfig(num_hidden_layers=4, mixers=["gated-delta"] * 3 + ["softmax"])
+        MomentumConfig(mixers={"name": "momentum", "beta": 0.6}, residual={"name": "adaptive"})
 
-    Args:
+    Attributes:
         mixers: how tokens mix, for all layers or one a layer: a name of `hf.descriptions.MIXERS`, a dictionary of the
             name and options, or a mixer such as MomentumAttention(beta=0.6).
         residual: how layers connect, likewise, of `hf.descriptions.RESIDUALS`.

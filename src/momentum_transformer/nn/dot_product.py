@@ -27,8 +27,10 @@ def scaled_dot_product_attention(
     Args:
         attn_mask: what hides keys from every query, such as padding as (b, 1, 1, m), causal order, or both in one; a
             bool mask is True where a key is seen. Any other mask is refused.
-        dropout_p, scale: there are no weights to drop and no scores to scale: 0, and None or 1 / √d.
-        beta, gamma: momentum and step size; β = 0 and γ = 1 is linear attention.
+        dropout_p: 0, since there are no weights to drop.
+        scale: None or 1 / √d, since there are no scores to scale.
+        beta: momentum; β = 0 with γ = 1 is linear attention.
+        gamma: step size.
 
     Unlike PyTorch, `is_causal` may be combined with a mask. A query that sees no key gives zero.
     """
