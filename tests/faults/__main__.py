@@ -6,6 +6,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,24 +26,36 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a few of each kind, in seconds")
     parser.add_argument("--only", default="", help="these rows alone, by the names in this file, separated by commas")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="JSON, to which every row is added as it ends")
+    parser.add_argument("--out", type=Path, help="JSON, to which every part is added as it ends; what it has is kept")
     given = parser.parse_args()
     run_with_shim()
     torch.set_num_threads(1)
+    result = read(given.out)
     with tempfile.TemporaryDirectory() as folder:
-        clean = True
-        for record in run_rows(Path(folder), quick=given.quick, only=given.only, seed=given.seed):
+        for name, make in parts(Path(folder), quick=given.quick, seed=given.seed):
+            if name in result["done"] or (given.only and name.split("#")[0] not in given.only.split(",")):
+                continue
+            record = make().record()
+            result = {
+                "command": COMMAND,
+                "rows": add(result["rows"], record),
+                "done": [*result["done"], name],
+                "machine": machine(),
+            }
             sys.stdout.write(f"{json.dumps(record)}\n")
             sys.stdout.flush()
-            clean = clean and not any(record[cost] for cost in COSTS)
-            if given.out is not None:
-                rows = json.loads(given.out.read_text())["rows"] if given.out.exists() else []
-                save({"command": COMMAND, "rows": add(rows, record), "machine": machine()}, given.out)
-    return 0 if clean else 1
+            save(result, given.out)
+    return 1 if any(row[cost] for row in result["rows"] for cost in COSTS) else 0
+
+
+def read(path: Path | None) -> dict[str, Any]:
+    """What an earlier start has found."""
+    found: dict[str, Any] = json.loads(path.read_text()) if path is not None and path.exists() else {}
+    return {"rows": [], "done": [], **found}
 
 
 def add(rows: list[dict[str, Any]], record: dict[str, Any]) -> list[dict[str, Any]]:
-    """One more row, added to the one of the same name if there is one: of another seed, or after an interruption."""
+    """One more record, added to the row of the same name if there is one."""
     for row in rows:
         if row["what"] == record["what"]:
             row |= {name: row[name] + record[name] for name in ("faults", *COSTS, "reasons")}
@@ -50,50 +63,61 @@ def add(rows: list[dict[str, Any]], record: dict[str, Any]) -> list[dict[str, An
     return [*rows, record]
 
 
-def run_rows(scratch: Path, *, quick: bool, only: str, seed: int) -> Iterator[dict[str, Any]]:
-    dice = random.Random(seed)
-    cases = [training.Case(i, scratch) for i in range(len(training.CASES))]
-    few = [cases[0]] if quick else [cases[0], cases[3]]
+def parts(scratch: Path, *, quick: bool, seed: int) -> Iterator[tuple[str, Callable[[], Row]]]:
+    """Every row by its name, large ones in parts, NAME#NUMBER; each with dice of its own."""
 
-    def report() -> studies.Command:
-        return studies.report_command(scratch, scratch / "study")
+    def dice(name: str) -> random.Random:
+        return random.Random(f"{seed} {name}")
 
     def times(count: int, small: int) -> int:
         return small if quick else count
 
+    @cache
+    def cases() -> list[training.Case]:
+        return [training.Case(i, scratch) for i in range(len(training.CASES))]
+
+    def few() -> list[training.Case]:
+        return [cases()[0]] if quick else [cases()[0], cases()[3]]
+
+    def report() -> studies.Command:
+        return studies.report_command(scratch, scratch / "study")
+
+    def kills(name: str) -> Row:
+        return training.kills(cases(), times(100, 12), dice(name))
+
+    kill = studies.commands_killed
+    for number in range(times(20, 1)):
+        yield f"kills#{number}", partial(kills, f"kills#{number}")
     rows: dict[str, Callable[[], Row]] = {
-        "kills": lambda: training.kills(cases, times(2000, 12), dice),
-        "before": lambda: training.crashes(few, times(1, 11), mode="before"),
-        "after": lambda: training.crashes(few, times(1, 13), mode="after"),
-        "power": lambda: training.crashes(few, times(1, 13), mode="before", power=True),
-        "full": lambda: training.full_disk(few, times(1999, 40_000)),
-        "read-only": lambda: training.read_only(few),
-        "signals": lambda: training.signals(cases, times(100, 8), dice),
-        "terminal": lambda: training.terminals(cases[0], times(25, 1), dice),
-        "owners": lambda: training.two_owners(cases, times(50, 2), dice),
-        "ranks": lambda: training.ranks(times(40, 1), scratch, dice),
+        "before": lambda: training.crashes(few(), times(1, 11), mode="before"),
+        "after": lambda: training.crashes(few(), times(1, 13), mode="after"),
+        "power": lambda: training.crashes(few(), times(1, 13), mode="before", power=True),
+        "full": lambda: training.full_disk(few(), times(1, 30)),
+        "read-only": lambda: training.read_only(few()),
+        "signals": lambda: training.signals(cases(), times(100, 8), dice("signals")),
+        "terminal": lambda: training.terminals(cases()[0], times(25, 1), dice("terminal")),
+        "owners": lambda: training.two_owners(cases(), times(50, 2), dice("owners")),
+        "ranks": lambda: training.ranks(times(40, 1), scratch, dice("ranks")),
     }
     if not quick:
         rows |= {
-            "processes": lambda: studies.processes(cases[0], 25, dice),
-            "torchrun": lambda: studies.torchrun(8, scratch, dice),
+            "processes": lambda: studies.processes(cases()[0], 25, dice("processes")),
+            "torchrun": lambda: studies.torchrun(8, scratch, dice("torchrun")),
         }
     rows |= {
-        "reproduce": lambda: studies.commands_killed(studies.reproduce_command(scratch), times(30, 2), dice),
-        "queue": lambda: studies.commands_killed(studies.queue_command(scratch), times(40, 2), dice),
-        "report": lambda: studies.commands_killed(report(), times(30, 1), dice),
+        "reproduce": lambda: kill(studies.reproduce_command(scratch), times(30, 2), dice("reproduce")),
+        "queue": lambda: kill(studies.queue_command(scratch), times(40, 2), dice("queue")),
+        "report": lambda: kill(report(), times(30, 1), dice("report")),
         "report operations": lambda: studies.commands_crashed(report(), scratch / "report", times(1, 20)),
-        "cache": lambda: studies.commands_killed(studies.cache_command(scratch), times(40, 2), dice),
+        "cache": lambda: kill(studies.cache_command(scratch), times(40, 2), dice("cache")),
         "cache operations": lambda: studies.commands_crashed(
             studies.cache_command(scratch), scratch / "cache", times(1, 20)
         ),
-        "distillation": lambda: studies.commands_killed(studies.distillation_command(scratch), times(40, 2), dice),
+        "distillation": lambda: kill(studies.distillation_command(scratch), times(40, 2), dice("distillation")),
     }
     if not quick:
-        rows["jobs"] = lambda: studies.jobs_killed(studies.reproduce_command(scratch), 6, dice)
-    for name, make in rows.items():
-        if not only or name in only.split(","):
-            yield make().record()
+        rows["jobs"] = lambda: studies.jobs_killed(studies.reproduce_command(scratch), 6, dice("jobs"))
+    yield from rows.items()
 
 
 if __name__ == "__main__":

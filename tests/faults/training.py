@@ -6,6 +6,7 @@ import random
 import shutil
 import signal
 import time
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from .row import Row
 from .server import Fault, free_port, start, strike, wait, warm_up
 
 OFTEN = ("train.save_every=2", "train.evaluate_every=3", "train.log_every=4")  # so that saves fall between lines
+GRID = 1999  # bytes between two sizes of a disk
 # with dropout; with random numbers in evaluation; with a test split; with a test split and samples
 CASES = (
     ("copy", "adaptive-momentum", ("train.steps=6", "model.dropout=0.1", *OFTEN)),
@@ -92,19 +94,18 @@ def kills(cases: list[Case], count: int, dice: random.Random) -> Row:
     return row
 
 
-def operations(case: Case, run: Path) -> tuple[int, int]:
-    """How many operations on files and how many bytes a run takes."""
+def operations(case: Case, run: Path) -> list[int]:
+    """The operations on files of a run, each as the bytes that it writes."""
     log = case.scratch / "operations.txt"
     wait(case.start(run, fault=Fault(run, "count", log=log)))
-    lines = log.read_text().splitlines()
-    return len(lines), sum(int(line.rsplit("\t", 1)[1]) for line in lines)
+    return [int(line.rsplit("\t", 1)[1]) for line in log.read_text().splitlines()]
 
 
 def half_way(case: Case) -> Path:
     """A run that was killed in the middle, to carry on from."""
     run = case.scratch / f"{case.name}-half"
     if not run.exists():
-        count, _ = operations(case, case.fresh())
+        count = len(operations(case, case.fresh()))
         wait(case.start(run, fault=Fault(run, "before", 6 * count // 10)))
     return run
 
@@ -117,7 +118,7 @@ def crashes(cases: list[Case], every: int, *, mode: str, power: bool = False) ->
     for case in cases:
         for half in (False, True):
             where = "carrying on" if half else "from the start"
-            count, _ = operations(case, _beginning(case, half=half))
+            count = len(operations(case, _beginning(case, half=half)))
             for at in range(0, count, every):
                 run = _beginning(case, half=half)
                 step = reached(run)
@@ -141,10 +142,13 @@ def _beginning(case: Case, *, half: bool) -> Path:
 
 def full_disk(cases: list[Case], every: int) -> Row:
     """No room left after so many bytes; one clear line; then there is room again."""
-    row = Row(f"train, disk full, at every {every:,}th byte")
+    row = Row(f"train, disk full in every write and at every {GRID:,}th byte")
     for case in cases:
-        _, total = operations(case, case.fresh())
-        for size in range(0, total, every):
+        written = [size for size in operations(case, case.fresh()) if size]
+        ends = list(accumulate(written))
+        inside = {end - size // 2 for end, size in zip(ends, written, strict=True)}
+        sizes = {0, *(end - 1 for end in ends), *inside, *range(0, ends[-1], GRID)}
+        for size in sorted(sizes)[::every]:
             run = case.fresh()
             code = wait(case.start(run, fault=Fault(run, "full", size)))
             row.faults += 1
