@@ -24,7 +24,9 @@ COMMAND = "python -m tests.faults --out results/faults.json"
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few of each kind, in seconds")
-    parser.add_argument("--only", default="", help="these rows alone, by the names in this file, separated by commas")
+    parser.add_argument(
+        "--only", default="", help="these rows or parts alone, by their names in this file, with commas"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="JSON, to which every part is added as it ends; what it has is kept")
     given = parser.parse_args()
@@ -33,7 +35,7 @@ def main() -> int:
     result = read(given.out)
     with tempfile.TemporaryDirectory() as folder:
         for name, make in parts(Path(folder), quick=given.quick, seed=given.seed):
-            if name in result["done"] or (given.only and name.split("#")[0] not in given.only.split(",")):
+            if name in result["done"] or (given.only and not {name, name.split("#")[0]} & {*given.only.split(",")}):
                 continue
             record = make().record()
             result = {
