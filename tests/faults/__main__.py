@@ -24,9 +24,7 @@ COMMAND = "python -m tests.faults --out results/faults.json"
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few of each kind, in seconds")
-    parser.add_argument(
-        "--only", default="", help="these rows or parts alone, by their names in this file, with commas"
-    )
+    parser.add_argument("--only", default="", help="these rows or parts alone, by name, with commas")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="JSON, to which every part is added as it ends; what it has is kept")
     given = parser.parse_args()
