@@ -3,13 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+import torch
 from torch import nn
 
 from .experiments.configuration import nearest
 from .experiments.runs import load_task
 from .install import install_hint
 from .training.run_directory import RunDirectory, RunError
+
+MOST_LAYERS = 1_000
 
 
 def load(path: str | Path, *, checkpoint: str = "best") -> nn.Module:
@@ -43,9 +45,25 @@ def _from_transformers(folder: Path, stored: dict[str, Any]) -> nn.Module:
         )
     kinds: dict[str, Any] = {kind.__name__: kind for kind in (MomentumForCausalLM, MomentumForSequenceClassification)}
     names = stored.get("architectures")
-    if not names or names[0] not in kinds:
+    name = names[0] if isinstance(names, list) and names else None
+    if not isinstance(name, str) or name not in kinds:
         raise RunError(f"{folder}/config.json must name one of the architectures {', '.join(kinds)}, not {names}")
+    layers = stored.get("num_hidden_layers")
+    if type(layers) is not int or not 0 <= layers <= MOST_LAYERS:
+        raise RunError(f"{folder}/config.json: num_hidden_layers must be 0 to {MOST_LAYERS:,}, not {layers!r}")
     try:
-        return to_native(kinds[names[0]].from_pretrained(folder)).eval()
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise RunError(f"{folder} cannot be loaded: {error}") from None
+        _check_size(folder, kinds[name], MomentumConfig.from_pretrained(folder))
+        return to_native(kinds[name].from_pretrained(folder)).eval()
+    except RunError:
+        raise
+    except Exception as error:  # Transformers has no error of its own for a damaged folder
+        raise RunError(f"{folder} cannot be loaded: {error}") from error
+
+
+def _check_size(folder: Path, kind: Any, config: Any) -> None:
+    """No configuration makes room for more weights than there are: those that are missing would be made up."""
+    with torch.device("meta"):
+        needed = sum(parameter.numel() for parameter in kind(config).parameters())
+    stored = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    if needed > stored:  # a byte a parameter is the least
+        raise RunError(f"{folder}/config.json has {needed:,} parameters, for which {stored:,} bytes are too few")

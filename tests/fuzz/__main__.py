@@ -16,13 +16,16 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--mutations", type=int, default=MUTATIONS)
     arguments.add_argument("--seed", type=int, default=0)
-    arguments.add_argument("--only", help="a part of the names of parsers")
-    arguments.add_argument("--out", type=Path)
+    arguments.add_argument("--only", help="a part of the names of parsers; others in --out stay as they are")
+    arguments.add_argument("--left", action="store_true", help="parsers alone that --out does not have yet")
+    arguments.add_argument("--out", type=Path, help="JSON, to which every parser is added as it ends")
     given = arguments.parse_args()
     bad = 0
-    rows = json.loads(given.out.read_text())["rows"] if given.only and given.out and given.out.exists() else []
+    keeps = (given.only or given.left) and given.out and given.out.exists()
+    rows = json.loads(given.out.read_text())["rows"] if keeps else []
+    there = {row["parser"] for row in rows} if given.left else set()
     for parser in parsers():
-        if given.only and given.only not in parser.name:
+        if (given.only and given.only not in parser.name) or parser.name in there:
             continue
         found = fuzz(parser, given.mutations, given.seed)
         bad += len(found.failures) + len(found.slow)

@@ -25,9 +25,10 @@ from momentum_transformer.experiments.translation_scoring import read_steps
 from momentum_transformer.report.collect import collect
 from momentum_transformer.training.checkpoint import load_model, load_optimizer, save_checkpoint
 from momentum_transformer.training.run_directory import RunDirectory
-from momentum_transformer.web.messages import parse_draw_request, parse_translate_request
+from momentum_transformer.web.messages import parse_draw_request, parse_translate_request, parse_write_request
 
-from ..web.fake import FakeModel, FakeTranslator, ask, ask_translation
+from ..web.fake import FakeModel, FakeTranslator, FakeWriter, ask, ask_text, ask_translation
+from .folder_parsers import folder_parsers
 from .mutations import (
     any_bytes,
     json_lines,
@@ -39,6 +40,7 @@ from .mutations import (
     tar,
     tar_headers,
 )
+from .own_data_parsers import own_data_parsers
 from .workers import Parser
 
 REQUEST = Request("copy", "momentum", "tiny", 0, ("model.depth=1", "model.width=8", "model.heads=2"))
@@ -219,6 +221,8 @@ def _units(path: Path) -> None:
 def _message(content: bytes, _: Path) -> None:
     if b"text" in content:
         parse_translate_request(content, [FakeTranslator()])
+    elif b"prompt" in content:
+        parse_write_request(content, [FakeWriter()]).prompt.encode()
     else:
         parse_draw_request(content, [FakeModel()])
 
@@ -237,7 +241,7 @@ def parsers() -> list[Parser]:
     sparse[148:156] = b" " * 8
     sparse[148:156] = b"%06o\0 " % sum(sparse[:512])
     archives = [tar(CIFAR), bytes(sparse)]
-    messages = [json.dumps(ask(given=[1, 2])).encode(), json.dumps(ask_translation()).encode()]
+    messages = [json.dumps(asked).encode() for asked in (ask(given=[1, 2]), ask_translation(), ask_text())]
     checkpoint = _checkpoint_bytes()
     return [
         Parser("config.json", [CONFIG], json_values, _file("config.json", _config)),
@@ -273,4 +277,6 @@ def parsers() -> list[Parser]:
         Parser("units", UNITS, json_values, _file("units.json", _units)),
         Parser("vocabulary", [_vocabulary_bytes()], _signed, _file("subwords", _vocabulary)),
         Parser("message", messages, json_values, _message),
+        *own_data_parsers(),
+        *folder_parsers(),
     ]

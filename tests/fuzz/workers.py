@@ -2,6 +2,7 @@
 
 import faulthandler
 import io
+import logging
 import mmap
 import multiprocessing
 import os
@@ -15,6 +16,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -56,75 +58,82 @@ def case(parser: Parser, number: int, seed: int) -> bytes:
     return parser.mutate(Random(f"{seed} {parser.name} {number}"), parser.seeds)
 
 
+class Tally:
+    """Counts in memory that outlives the process which counts."""
+
+    FORM = struct.Struct("<qqqqd")
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, self.FORM.size)
+
+    def write(self, number: int, accepted: int, refused: int, largest: int, slowest: float) -> None:
+        self._memory[:] = self.FORM.pack(number, accepted, refused, largest, slowest)
+
+    def read(self) -> tuple[int, int, int, int, float]:
+        return self.FORM.unpack(self._memory[:])
+
+
 def fuzz(parser: Parser, cases: int, seed: int) -> Outcome:
     """Run all cases; a process that dies is a failure of its case, and the next one carries on behind it."""
-    outcome = Outcome(parser.name)
-    place = mmap.mmap(-1, 8)
+    outcome = Outcome(parser.name, cases)
     first = 0
     while first < cases:
+        tally = Tally()
         receiver, sender = multiprocessing.Pipe(duplex=False)
         child = os.fork()
         if child == 0:
-            _work(parser, range(first, cases), seed, place, sender)
+            _work(parser, range(first, cases), seed, tally, sender)
         sender.close()
-        found: Outcome | None = None
-        try:
-            found = receiver.recv()
-        except EOFError:
-            found = None
+        with suppress(EOFError):
+            while True:
+                kind, line = receiver.recv()
+                (outcome.failures if kind == "failure" else outcome.slow).append(line)
         _, status = os.waitpid(child, 0)
         receiver.close()
-        if found is not None:
-            first = cases
-            _add(outcome, found)
-        else:
-            (died,) = struct.unpack("<q", place[:8])
-            outcome.failures.append(f"case {died}: the process ended with status {status}")
-            outcome.cases += died + 1 - first
-            first = died + 1
+        number, accepted, refused, largest, slowest = tally.read()
+        outcome.accepted, outcome.refused = outcome.accepted + accepted, outcome.refused + refused
+        outcome.slowest, outcome.largest = max(outcome.slowest, slowest), max(outcome.largest, largest)
+        if number < cases:
+            outcome.failures.append(f"case {number}: the process ended with status {status}")
+        first = number + 1
     return outcome
 
 
-def _add(outcome: Outcome, found: Outcome) -> None:
-    for name in ("cases", "accepted", "refused", "failures", "slow"):
-        setattr(outcome, name, getattr(outcome, name) + getattr(found, name))
-    outcome.slowest, outcome.largest = max(outcome.slowest, found.slowest), max(outcome.largest, found.largest)
-
-
-def _work(parser: Parser, numbers: range, seed: int, place: mmap.mmap, sender: Any) -> None:
+def _work(parser: Parser, numbers: range, seed: int, tally: Tally, sender: Any) -> None:
     """In the child; does not return."""
     shared = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(dir=shared if shared.is_dir() else None))
     sys.stderr = io.StringIO()
     faulthandler.disable()
     warnings.simplefilter("ignore")
-    outcome = Outcome(parser.name)
+    logging.disable()
+    accepted = refused = 0
+    slowest = 0.0
     try:
         size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (size + MOST_BYTES, resource.RLIM_INFINITY))
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         before = _peak()
         for number in numbers:
-            place[:8] = struct.pack("<q", number)
+            tally.write(number, accepted, refused, _peak() - before, slowest)
             content = case(parser, number, seed)
             signal.alarm(PATIENCE)
             started = time.process_time()
             try:
                 parser.read(content, folder)
-                outcome.accepted += 1
+                accepted += 1
             except UserError:
-                outcome.refused += 1
+                refused += 1
             except BaseException as error:
                 where = traceback.extract_tb(error.__traceback__)[-1]
-                outcome.failures.append(f"case {number}: {error!r:.200} at {Path(where.filename).name}:{where.lineno}")
+                place = f"{Path(where.filename).name}:{where.lineno}"
+                sender.send(("failure", f"case {number}: {error!r:.200} at {place}"))
             seconds = time.process_time() - started
             signal.alarm(0)
-            outcome.cases += 1
-            outcome.slowest = max(outcome.slowest, seconds)
+            slowest = max(slowest, seconds)
             if seconds > MOST_SECONDS:
-                outcome.slow.append(f"case {number}: {seconds:.1f} s")
-        outcome.largest = _peak() - before
-        sender.send(outcome)
+                sender.send(("slow", f"case {number}: {seconds:.1f} s"))
+        tally.write(numbers.stop, accepted, refused, _peak() - before, slowest)
         sender.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

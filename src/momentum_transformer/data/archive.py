@@ -3,7 +3,7 @@
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from ..bounded import MEGABYTE, UNREADABLE, open_bounded
 from .folder import DataError
@@ -23,10 +23,27 @@ class _Header(tarfile.TarInfo):
             raise tarfile.ReadError(str(error)) from None
 
 
+class _NoFurther:
+    """A file whose end is met once: tarfile goes on skipping what a header claims, terabytes of nothing."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._ended = file, False
+
+    def read(self, size: int) -> bytes:
+        if self._ended:
+            raise EOFError("it ends in the middle of a file")
+        content = self._file.read(size)
+        self._ended = not content
+        return content
+
+
 def read_archive(path: Path, wanted: Callable[[str], bool], most: int) -> Iterator[tuple[str, bytes]]:
     """Name and content of every wanted file of a .tar or .tar.gz; a file of more than `most` bytes is an error."""
     try:
-        with open_bounded(path, MOST_BYTES) as file, tarfile.open(fileobj=file, mode="r|", tarinfo=_Header) as archive:
+        with (
+            open_bounded(path, MOST_BYTES) as file,
+            tarfile.open(fileobj=cast(BinaryIO, _NoFurther(file)), mode="r|", tarinfo=_Header) as archive,
+        ):
             while (member := archive.next()) is not None:
                 archive.members.clear()  # type: ignore[attr-defined] # else it keeps the headers of all of them
                 if len(member.name) > LONGEST_NAME or not wanted(member.name):

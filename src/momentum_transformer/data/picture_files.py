@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..bounded import UNREADABLE, read_bounded
 from ..install import install_hint
+from .archive import read_archive
 from .cache import Arrays, cached, identity_of
 from .folder import DataError
 from .images import ImageSet, Split
@@ -81,30 +83,25 @@ def _encode(source: Path, files: list[Path], size: int, colour: bool) -> Arrays:
 def _content(path: Path) -> bytes:
     try:
         _check_bytes(str(path), path.stat().st_size)
-        return path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+        return read_bounded(path, MOST_BYTES)
+    except UNREADABLE as error:
+        raise DataError(f"{path} cannot be read: {error}") from None
 
 
 def _packed(archive: Path) -> Iterator[tuple[str, bytes]]:
     """Pictures of a tar archive by name; nothing is unpacked to disk."""
-    try:
-        with tarfile.open(archive) as content:
-            count = 0
-            for member in content:
-                path = Path(member.name)
-                if not member.isfile() or path.suffix.lower() not in SUFFIXES or path.name.startswith("."):
-                    continue
-                count += 1
-                if count > MOST_PICTURES:
-                    raise DataError(f"{archive} has more than {MOST_PICTURES:,} pictures")
-                name = f"{archive}: {member.name}"
-                _check_bytes(name, member.size)
-                file = content.extractfile(member)
-                assert file is not None
-                yield name, file.read()
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise DataError(f"{archive} is neither a folder nor a whole tar archive of pictures ({error})") from None
+    if not archive.is_file() or not tarfile.is_tarfile(archive):
+        raise DataError(f"{archive} is neither a folder nor a whole tar archive of pictures")
+    for count, (name, content) in enumerate(read_archive(archive, _is_picture, MOST_BYTES)):
+        if count == MOST_PICTURES:
+            raise DataError(f"{archive} has more than {MOST_PICTURES:,} pictures")
+        _check_bytes(f"{archive}: {name}", len(content))
+        yield f"{archive}: {name}", content
+
+
+def _is_picture(name: str) -> bool:
+    path = Path(name)
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
 
 
 def _check_bytes(name: str, size: int) -> None:

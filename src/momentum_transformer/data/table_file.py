@@ -6,19 +6,19 @@ no such names, it is a row like the others. Whatever is wrong is an error that n
 
 import codecs
 import csv
-import gzip
 import json
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from ..bounded import MEGABYTE, UNREADABLE, open_bounded, parse_json
 from .folder import DataError
 
 T = TypeVar("T")
 
 KINDS = (".csv", ".tsv", ".jsonl")
-MOST_BYTES = 2**20  # of a line
+MOST_BYTES = MEGABYTE  # of a line
+MOST_FILE = 65_536 * MEGABYTE
 MOST_CHARACTERS = csv.field_size_limit()  # of a field
 SHOWN = 8  # columns that an error lists
 
@@ -108,9 +108,11 @@ def _objects(path: Path, columns: Sequence[str]) -> Iterator[Row]:
     for number, line in _without_gaps(path, _lines(path)):
         where = f"{path}, line {number}"
         try:
-            values = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else "numbers or brackets without end"
+            values = parse_json(line)
+        except ValueError as error:
+            if isinstance(error, UnicodeEncodeError):
+                raise DataError(f"{where}: half a character, such as \\ud800") from None
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
             raise DataError(f"{where}: not JSON ({reason}); each line is one object") from None
         if not isinstance(values, dict):
             raise DataError(f"{where}: not an object such as {{{json.dumps(columns[0])}: …}} but {line[:30]!r}")
@@ -124,8 +126,6 @@ def _objects(path: Path, columns: Sequence[str]) -> Iterator[Row]:
 
 def _word(value: object, column: str, where: str) -> str:
     if isinstance(value, str):
-        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-            raise DataError(f"{where}: {column} has half a character, such as \\ud800")
         return value
     if isinstance(value, bool | int | float):
         return json.dumps(value)
@@ -135,14 +135,14 @@ def _word(value: object, column: str, where: str) -> str:
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines without their ends."""
     try:
-        with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
+        with open_bounded(path, MOST_FILE) as file:
             number = 0
             while line := file.readline(MOST_BYTES + 1):
                 number += 1
                 yield number, _decoded(line, f"{path}, line {number}", first=number == 1)
     except FileNotFoundError:
         raise DataError(f"there is no file {path}; check the path") from None
-    except (OSError, EOFError, zlib.error) as error:
+    except UNREADABLE as error:
         raise DataError(f"{path} cannot be read: {error}") from None
 
 

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from ..bounded import MEGABYTE
 from ..data.folder import DataError
 from ..data.parallel_text import read_lines
 from .configuration import ConfigurationError
 
 STANDARD = Path("-")  # standard input by name
+LONGEST = MEGABYTE  # bytes of a line
 
 
 def is_standard(text: Path | None) -> bool:
@@ -29,6 +31,8 @@ def line_batches(text: Path | None, size: int) -> Iterator[list[str]]:
     number, rest = 1, b""
     while chunk := sys.stdin.buffer.read1(2**16):  # type: ignore[union-attr]  # what there is, without waiting for more
         *whole, rest = (rest + chunk).split(b"\n")
+        if len(rest) > LONGEST:
+            raise DataError(f"standard input, line {number + len(whole)}: more than {LONGEST:,} bytes without an end")
         for i in range(0, len(whole), size):
             yield [_decode(line, number + i + j) for j, line in enumerate(whole[i : i + size])]
         number += len(whole)

@@ -15,11 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..bounded import read_bounded
 from .checkpoint import CheckpointError
 from .config import TrainConfig
 from .distributed import World, WorldError
 from .durable import make_folder, replace_file, sync
 from .precision import precision_of
+from .records import MOST_BYTES, read_counters
 from .task import HasParts, Task
 
 SEAL = "progress.json"
@@ -142,7 +144,7 @@ def load_shards(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, 
     from torch.distributed.checkpoint.state_dict_loader import load
 
     try:
-        progress: dict[str, Any] = json.loads((path / SEAL).read_text())
+        progress = read_counters(read_bounded(path / SEAL, MOST_BYTES).decode())
         reader = HuggingFaceStorageReader(str(path))
         stored = reader.read_metadata().state_dict_metadata
         _make_moments(model, optimizer, stored)

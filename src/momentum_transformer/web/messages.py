@@ -1,12 +1,13 @@
 """What a viewer may ask for: every field checked and bounded before anything is done with it."""
 
 import json
-import math
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..bounded import parse_json
 from ..errors import UserError
 from .models import Drawable, Translating, Writing
 
@@ -114,8 +115,8 @@ def parse_write_request(message: bytes, writers: Sequence[Writing]) -> WriteRequ
 
 def _content(message: bytes, fields: tuple[str, ...]) -> dict[str, Any]:
     try:
-        content = json.loads(message)
-    except (ValueError, RecursionError):
+        content = parse_json(message)
+    except ValueError:
         raise BadRequestError("the message is not JSON") from None
     if not isinstance(content, dict) or sorted(content) != sorted(fields):
         raise BadRequestError(f"the message must be an object with exactly these fields: {', '.join(fields)}")
@@ -192,5 +193,5 @@ def _shown(value: Any) -> str:
 
 
 def finite(value: float) -> float | None:
-    """JSON has no infinity and no NaN."""
-    return value if math.isfinite(value) else None
+    """JSON has no infinity and no NaN; a whole number may be too large for either."""
+    return value if abs(value) <= sys.float_info.max else None

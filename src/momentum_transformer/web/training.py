@@ -6,13 +6,14 @@ run was carried on from a checkpoint, is read again from its beginning; lines th
 
 import base64
 import json
+import stat
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..bounded import parse_json
+from ..bounded import parse_json, read_bounded
 from ..training.run_directory import RunDirectory, RunError, find_runs
 from .messages import finite
 
@@ -40,8 +41,10 @@ class Lines:
     def read(self) -> tuple[bool, list[dict[str, Any]]]:
         """Whether the file is another one than before, and the whole lines that are new."""
         try:
+            found = self._path.stat()
+            if not stat.S_ISREG(found.st_mode):
+                return False, []
             with self._path.open("rb") as file:
-                found = self._path.stat()
                 is_other = self._file is not None and (
                     self._file != (found.st_dev, found.st_ino) or found.st_size < self._offset
                 )
@@ -99,7 +102,7 @@ class Watched:
 
     def _take(self, line: dict[str, Any]) -> None:
         kind, step, loss = line.get("kind"), line.get("step"), line.get("loss")
-        if not isinstance(step, int) or isinstance(step, bool):
+        if not isinstance(step, int) or isinstance(step, bool) or not isinstance(kind, str):
             return
         self.is_finished = self.is_finished or kind in ("end", "concluded")
         if kind not in self.curves:
@@ -136,7 +139,7 @@ class Watched:
             if found.st_size > MOST_PICTURE_BYTES:
                 return None
             if self._picture is None or self._picture[0] != found.st_mtime:
-                content = base64.b64encode(path.read_bytes()).decode()
+                content = base64.b64encode(read_bounded(path, MOST_PICTURE_BYTES)).decode()
                 self._picture = found.st_mtime, f"data:image/png;base64,{content}"
         except OSError:
             return None
