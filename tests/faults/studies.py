@@ -74,7 +74,8 @@ def torchrun(count: int, scratch: Path, dice: random.Random) -> Row:
             try:
                 code = agent.wait(LONGEST)
             except subprocess.TimeoutExpired:
-                agent.kill()
+                for process in (agent.pid, *children(agent.pid)):
+                    os.kill(process, signal.SIGKILL)
                 code = None
         if code != 0:
             row.stuck(f"code {code}: {last_line(scratch / 'torchrun.txt')}")

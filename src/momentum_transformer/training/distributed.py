@@ -13,6 +13,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from ..context import ContextError, context_parallel
@@ -106,7 +108,7 @@ def join_world(context: int = 1) -> Iterator[World]:
         return
     joined = dist.is_initialized()  # by whoever calls us
     if not joined:
-        dist.init_process_group("nccl" if cuda else "gloo")
+        _meet("nccl" if cuda else "gloo")
     try:
         rank, group = dist.get_rank(), None
         for first in range(0, size, context) if context > 1 else ():  # every process names every group
@@ -116,3 +118,16 @@ def join_world(context: int = 1) -> Iterator[World]:
     finally:
         if not joined:
             dist.destroy_process_group()
+
+
+def _meet(backend: str) -> None:
+    """Begin the process group. A restart by `torchrun` meets under a name of its own.
+
+    The store that torchrun keeps from one attempt to the next has the addresses of those that are gone.
+    """
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    try:
+        store, rank, size = next(rendezvous("env://"))
+        dist.init_process_group(backend, store=PrefixStore(f"attempt {attempt}", store), rank=rank, world_size=size)
+    except (RuntimeError, ValueError) as error:
+        raise WorldError(f"the processes could not meet: {error}; start all of them again, by torchrun") from error
