@@ -54,8 +54,6 @@ def _from_transformers(folder: Path, stored: dict[str, Any]) -> nn.Module:
     try:
         _check_size(folder, kinds[name], MomentumConfig.from_pretrained(folder))
         return to_native(kinds[name].from_pretrained(folder)).eval()
-    except RunError:
-        raise
     except Exception as error:  # Transformers has no error of its own for a damaged folder
         raise RunError(f"{folder} cannot be loaded: {error}") from error
 
@@ -66,4 +64,4 @@ def _check_size(folder: Path, kind: Any, config: Any) -> None:
         needed = sum(parameter.numel() for parameter in kind(config).parameters())
     stored = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     if needed > stored:  # a byte a parameter is the least
-        raise RunError(f"{folder}/config.json has {needed:,} parameters, for which {stored:,} bytes are too few")
+        raise ValueError(f"its config.json has {needed:,} parameters, for which {stored:,} bytes are too few")

@@ -155,7 +155,7 @@ def test_a_folder_without_enough_pictures_says_what_it_has(tmp_path: Path) -> No
     (tmp_path / "notes.txt").write_text("words")
     with pytest.raises(DataError, match=r"it has 1 files of other kinds, such as notes\.txt"):
         load_pictures(tmp_path, size=4, colour=False)
-    with pytest.raises(DataError, match=r"notes\.txt is neither a folder nor a whole tar archive"):
+    with pytest.raises(DataError, match=r"notes\.txt is no tar archive"):
         load_pictures(tmp_path / "notes.txt", size=4, colour=False)
     with pytest.raises(DataError, match="has 9 pictures, which are too few; 10 are the least"):
         load_pictures(folder_of(tmp_path, 9), size=4, colour=False)

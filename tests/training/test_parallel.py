@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,48 @@ def test_four_processes_carry_on_what_two_have_saved(tmp_path: Path) -> None:
     run_together(carry_on_with_four, 4, tmp_path, tmp_path / "cut")
     run_training(CUT, tmp_path / "never stopped", resume=False)
     same_curve(tmp_path / "never stopped", tmp_path / "cut")
+
+
+def meet(rank: int, attempt: int) -> None:
+    """In a forked child: join as torchrun's attempt of this number; then end without a word, as if killed."""
+    signal.alarm(60)
+    time.sleep(0.5 * rank)  # so that the first one could find what is left of the second
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "TORCHELASTIC_RESTART_COUNT": str(attempt)}
+    code = 1
+    try:
+        with join_world() as world:
+            code = 0 if world.sum(torch.ones(())).item() == 2 else 1
+            os._exit(code)
+    finally:
+        os._exit(code)
+
+
+def test_a_restart_does_not_look_for_those_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchrun keeps one store for all attempts, with the addresses of the first."""
+    store: Any = vars(torch.distributed)["TCPStore"]("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    for name, value in (
+        ("TORCHELASTIC_USE_AGENT_STORE", "True"),
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", str(store.port)),
+        ("WORLD_SIZE", "2"),
+    ):
+        monkeypatch.setenv(name, value)
+    for attempt in range(3):
+        children = []
+        for rank in range(2):
+            child = os.fork()
+            if child == 0:
+                meet(rank, attempt)
+            children.append(child)
+        assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+
+
+def test_processes_that_cannot_meet_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(WorldError, match=r"^the processes could not meet: .*RANK"), join_world():
+        pass
 
 
 def clip_on_two(config: TrainConfig) -> None:

@@ -56,4 +56,6 @@ def read_archive(path: Path, wanted: Callable[[str], bool], most: int) -> Iterat
                 assert content is not None
                 yield member.name, content.read()
     except (tarfile.TarError, *UNREADABLE, ValueError, RecursionError) as error:
-        raise DataError(f"{path} is cut off or damaged ({error}); delete it and get it again, as .tar.gz") from None
+        raise DataError(
+            f"{path} is no tar archive, or cut off or damaged ({error}); delete it and get it again, as .tar.gz"
+        ) from None

@@ -116,6 +116,8 @@ def parse_write_request(message: bytes, writers: Sequence[Writing]) -> WriteRequ
 def _content(message: bytes, fields: tuple[str, ...]) -> dict[str, Any]:
     try:
         content = parse_json(message)
+    except UnicodeEncodeError as error:
+        raise BadRequestError(f"{error.object[error.start]!r} is half a character; remove it") from None
     except ValueError:
         raise BadRequestError("the message is not JSON") from None
     if not isinstance(content, dict) or sorted(content) != sorted(fields):
