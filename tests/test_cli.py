@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from momentum_transformer import __version__
 from momentum_transformer.cli import main
 from momentum_transformer.experiments import EXPERIMENTS, REPRODUCTIONS
+from momentum_transformer.options import Command
 
 
 def run(*words: str) -> int:
@@ -69,7 +71,7 @@ def test_the_version_is_one_line_and_does_not_wait_for_torch() -> None:
         (["train", "text"], {"--source"}, {"--target", "--fidelity"}),
         (["train", "--seed", "1", "translation"], {"--source", "--target"}, {"--fidelity"}),
         (["train", "lra-text"], {"--fidelity"}, {"--source"}),
-        (["generate"], {"--count", "--gif", "--temperature"}, {"--top-k", "--stop"}),
+        (["generate"], {"--count", "--gif", "--temperature", "--prompt", "--stop"}, set()),
         (["reproduce", "copy"], {"--jobs"}, {"--fidelity"}),
         (["reproduce", "lra"], {"--jobs", "--fidelity"}, set()),
     ],
@@ -101,11 +103,16 @@ def test_of_many_processes_one_speaks(capsys: pytest.CaptureFixture[str], monkey
         (["trian"], "momentum: unknown command 'trian'; did you mean 'train'?"),
         (["train", "copy", "--modle", "x"], "momentum: unknown option '--modle'; did you mean '--model'?"),
         (["train", "copy", "--source", "x"], "momentum: --source is not for copy: momentum train copy --help"),
-        (["train", "copy", "--seed", "x"], "momentum: Error parsing --seed"),
+        ([], "momentum: which command? one of list, train, "),
+        (["--verison"], "momentum: unknown option '--verison'; did you mean '--version'?"),
+        (["train", "txt", "--source", "x"], "momentum: unknown experiment 'txt'; did you mean 'text'?"),
+        (["train", "copy", "--seed", "x"], "momentum: --seed must be a whole number, not 'x'"),
+        (["generate", "--prompt", "a", "--top-p", "x"], "momentum: --top-p must be a number, not 'x'"),
         (["train", "copy", "--seed"], "momentum: Missing value for argument '--seed'"),
         (["train", "copy", "more"], "momentum: Unrecognized options: more"),
         (["list", "cpy"], "momentum: unknown experiment or study 'cpy'; did you mean 'copy'?"),
-        (["generate", "--prompt", "x"], "momentum: --prompt is not for pictures: momentum generate"),
+        (["generate", "--prompt", "x", "--gif", "x"], "momentum: --gif is not for text: momentum generate --help"),
+        (["generate", "--top-k", "3"], "momentum: --top-k is not for pictures: momentum generate --help"),
         (["train", "cpy"], "momentum: unknown experiment 'cpy'; did you mean 'copy'?"),
         (["train", "copy", "--model", "sofmax"], "momentum: unknown model 'sofmax'; did you mean 'softmax'?"),
         (["train", "copy", "--scale", "smal"], "momentum: unknown scale 'smal'; did you mean 'small'?"),
@@ -197,6 +204,31 @@ def test_help_has_an_example_and_does_not_wait_for_torch(words: list[str]) -> No
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Example" in done.stdout
+
+
+def test_help_fits_into_eighty_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for kind in get_args(Command):
+        assert run(kind.__name__.lower(), "--help") == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert all(len(line.rstrip()) <= 80 for line in lines if not line.startswith("usage:")), kind
+
+
+def test_who_reads_only_the_beginning_gets_no_traceback() -> None:
+    words = [sys.executable, "-m", "momentum_transformer", "train", "--help"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+def test_generate_writes_with_a_model_that_comes_with_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("generate", "--prompt", "ROMEO:", "--tokens", "20") == 0
+    written = capsys.readouterr()
+    assert written.out.startswith("ROMEO:")
+    assert "20 tokens in " in written.err
 
 
 def test_generate_draws_with_the_model_that_comes_with_the_package(

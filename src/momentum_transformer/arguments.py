@@ -32,6 +32,7 @@ APPLIES: dict[str, dict[str, str]] = {  # command → flag that is not for every
 
 
 UNKNOWN = "?"  # what a command is about, where that is not known: no flag is refused
+NUMBERS = {"invalid literal for int": "a whole number", "could not convert string to float": "a number"}
 
 
 class UsageError(UserError):
@@ -41,9 +42,12 @@ class UsageError(UserError):
 def parse(kinds: Sequence[type], words: Sequence[str], *, description: str) -> Any:
     """The command that the words ask for, one of frozen dataclasses which are called like them."""
     named = {kind.__name__.lower(): kind for kind in kinds}
-    name = words[0] if words and words[0] in named else None
-    if name is None and words and not words[0].startswith("-"):
-        raise UsageError(f"unknown command {words[0]!r}; {_nearest(words[0], named)}momentum --help shows all")
+    if not words:
+        raise UsageError(f"which command? one of {', '.join(named)}; momentum --help shows what they do")
+    name = words[0] if words[0] in named else None
+    if name is None and words[0] not in ("-h", "--help"):
+        kind, known = ("option", ["--help", "--version"]) if words[0].startswith("-") else ("command", [*named])
+        raise UsageError(f"unknown {kind} {words[0]!r}; {_nearest(words[0], known)}momentum --help shows all")
     if name is not None:
         subject, flags = _subject(name, words[1:]), APPLIES.get(name, {})
         hidden = {flag for flag, pattern in flags.items() if not re.fullmatch(pattern, subject or "")}
@@ -67,11 +71,17 @@ def _subject(name: str, words: Sequence[str]) -> str | None:
     first = next((word for i, word in enumerate(words) if not _is_value(words, i)), None)
     if name != "generate":
         return first
+    if first is None:  # one of the models that come with the package
+        return UNKNOWN if "--help" in words or "-h" in words else "text" if _has(words, "--prompt") else "pictures"
     try:
-        experiment = str(parse_json(read_bounded(Path(first or "") / "config.json", MEGABYTE))["experiment"])
+        experiment = str(parse_json(read_bounded(Path(first) / "config.json", MEGABYTE))["experiment"])
         return experiment if re.fullmatch(f"text|{PICTURES}", experiment) else UNKNOWN
     except (*UNREADABLE, ValueError, KeyError, TypeError):
-        return "pictures" if first is None else UNKNOWN  # without a run, the model of the package draws
+        return UNKNOWN
+
+
+def _has(words: Sequence[str], option: str) -> bool:
+    return any(word.partition("=")[0] == option for word in words)
 
 
 def _is_value(words: Sequence[str], i: int) -> bool:
@@ -95,8 +105,21 @@ def _check(kind: type, name: str, words: Sequence[str], hidden: set[str], subjec
             close = _nearest(option, [flag for flag, field in known.items() if field not in hidden])
             raise UsageError(f"unknown option {option!r}; {close}momentum {name} --help shows all")
         if known[option] in hidden and "--help" not in words:
-            about = next((word for i, word in enumerate(words) if not _is_value(words, i)), "")
-            raise UsageError(f"{option} is not for {subject or 'this'}: momentum {name} {about} --help shows what is")
+            _check_subject(name, subject)
+            about = next((f" {word}" for i, word in enumerate(words) if not _is_value(words, i)), "")
+            raise UsageError(f"{option} is not for {subject or 'this'}: momentum {name}{about} --help shows what is")
+
+
+def _check_subject(name: str, subject: str | None) -> None:
+    """An experiment or study that there is not has no options either, and is the better thing to speak of."""
+    from .experiments import EXPERIMENTS, REPRODUCTIONS
+    from .experiments.configuration import nearest
+
+    kind, known = {"train": ("experiment", [*EXPERIMENTS]), "reproduce": ("study", [*REPRODUCTIONS])}.get(
+        name, ("", [])
+    )
+    if subject is not None and known and subject not in known:
+        raise UsageError(str(nearest(kind, subject, known)))
 
 
 def _nearest(given: str, known: Any) -> str:
@@ -128,4 +151,8 @@ def _first_sentence(box: str) -> str:
             said.append(line)
         elif said:
             break
+    if found := re.fullmatch(r"Error parsing (--\S+): (.*?)(?:\(\) with base 10)?: (.*)", " ".join(said)):
+        option, trouble, given = found.groups()
+        if trouble in NUMBERS:
+            return f"{option} must be {NUMBERS[trouble]}, not {given}"
     return " ".join(said) or "these words make no command; momentum --help shows which do"

@@ -1,4 +1,4 @@
-"""Train, compare and sample momentum transformers and their peers."""
+"""Train, compare and sample momentum transformers and their peers. --version says which this is."""
 
 import os
 import sys
@@ -23,6 +23,9 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:  # whoever read the output has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor is there a complaint at the end
+        sys.exit(141)
 
 
 def _run(command: Command) -> int:

@@ -7,17 +7,27 @@ from typing import Annotated
 import tyro
 from tyro.conf import Positional, UseAppendAction
 
+# what may be left out, named by what it takes when it is not
+MaybePath = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
+RunPath = Annotated[Path, tyro.conf.arg(metavar="RUN")]
+MaybeRun = Annotated[Path | None, tyro.conf.arg(metavar="[RUN]", help_behavior_hint="")]
+MaybeFile = Annotated[Path | None, tyro.conf.arg(metavar="[FILE]", help_behavior_hint="")]
+Name = Annotated[str, tyro.conf.arg(metavar="NAME")]
+MaybeName = Annotated[str | None, tyro.conf.arg(metavar="[NAME]", help_behavior_hint="")]
+MaybeText = Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
+MaybeWhole = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
+MaybeNumber = Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")]
 Settings = Annotated[UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="PART.FIELD=VALUE")]
 
 
 @dataclass(frozen=True)
 class List:
-    """Show experiments with the time they take, and what `reproduce` can run; of one of them, all there is to know.
+    """Show experiments and what `reproduce` can run, or all there is to know of one.
 
     Example: momentum list, or momentum list copy
     """
 
-    name: Positional[str | None] = None
+    name: Positional[MaybeName] = None
     """An experiment or a study: its models, scales and settings, or its runs."""
     queue: bool = False
     """Show instead what `reproduce STUDY --queue` has done, is doing and has left, with hours."""
@@ -35,12 +45,14 @@ class List:
 
 @dataclass(frozen=True)
 class Train:
-    """Train one model on one experiment. Some have options of their own: momentum train text --help.
+    """Train one model on one experiment.
 
-    Example: momentum train copy --model momentum --scale small --seed 0 --set train.steps=100
+    Some have options of their own: momentum train text --help.
+
+    Example: momentum train copy --model momentum --set train.steps=100
     """
 
-    experiment: Positional[str]
+    experiment: Positional[Name]
     """Which experiment; `momentum list` shows them."""
     model: str = "momentum"
     """Which model."""
@@ -55,50 +67,53 @@ class Train:
     source: tuple[Path, ...] = ()
     """Text: the files and folders to learn from; translation: a file, one sentence a line; table: a .csv, .tsv or
     .jsonl file. Each plain or gz. Images: a folder of PNG and JPEG files, or a tar archive of them."""
-    target: Path | None = None
+    target: MaybePath = None
     """Translation: its translations, line by line."""
-    text_column: str | None = None
+    text_column: MaybeText = None
     """Table: the column of the texts, by its name or number; by default `text`."""
-    label_column: str | None = None
+    label_column: MaybeText = None
     """Table: the column of their labels; by default `label`."""
     runs: Path = Path("runs")
     """Where run directories go."""
-    out: Path | None = None
+    out: MaybePath = None
     """This run's own directory, instead of one below --runs."""
     resume: bool = False
     """Carry on from the last checkpoint, or begin where there is none; the same line serves every restart."""
-    data_dir: Path | None = None
+    data_dir: MaybePath = None
     """Where data sets are; by default $MOMENTUM_DATA, else `data`."""
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Evaluate a trained run on validation data, or on the test split, which is noted in its metrics.jsonl.
+    """Evaluate a trained run on validation data, or on the test split, which it notes.
 
     Example: momentum evaluate runs/copy/momentum/small-seed0
     """
 
-    run: Positional[Path]
+    run: Positional[RunPath]
     """A run directory."""
     checkpoint: str = "best"
     """best or last."""
     split: str = "validation"
     """validation or test."""
-    data_dir: Path | None = None
+    data_dir: MaybePath = None
     """Where data sets are; by default $MOMENTUM_DATA, else where the run found its data."""
 
 
 @dataclass(frozen=True)
 class Generate:
-    """Draw pictures or write text with a trained run. `momentum generate RUN --help` shows the options of this run.
+    """Draw pictures or write text with a trained run.
 
-    Example: momentum generate runs/text/momentum/small-seed0 --prompt "ROMEO:" --tokens 500
+    `momentum generate RUN --help` shows the options of this run.
+
+    Example: momentum generate runs/my --prompt "ROMEO:" --tokens 500
     """
 
-    run: Positional[Path | None] = None
-    """A run directory; by default the model that comes with this package."""
-    prompt: str = "\n"
-    """What the text begins with."""
+    run: Positional[MaybeRun] = None
+    """A run directory; by default a model that comes with this package: with --prompt one that writes."""
+    prompt: MaybeText = None
+    """What the text begins with; by default a line break. With - you
+    and the model take turns: each line you type goes on with the text."""
     tokens: int = 500
     """How many tokens follow."""
     top_k: int = 0
@@ -109,38 +124,38 @@ class Generate:
     """End before this string."""
     count: int = 64
     """How many pictures."""
-    out: Path | None = None
+    out: MaybePath = None
     """The grid, a PNG; by default samples/grid.png in the run directory, grid.png without one."""
-    temperature: float | None = None
+    temperature: MaybeNumber = None
     """Below 1 more likely ones, above 1 wilder ones; by default 1 for pictures, 0.8 for text."""
     seed: int = 0
     """The same seed draws the same pictures, and writes the same text."""
     offset: int = 0
     """Complete test images after that many bytes, instead of drawing from nothing."""
-    gif: Path | None = None
+    gif: MaybePath = None
     """Also an animation of the drawing, a GIF."""
-    singles: Path | None = None
+    singles: MaybePath = None
     """Also a PNG for each picture, in this folder."""
     checkpoint: str = "best"
     """best or last."""
-    data_dir: Path | None = None
+    data_dir: MaybePath = None
     """Where data sets are, for --offset; by default $MOMENTUM_DATA, else where the run found its data."""
 
 
 @dataclass(frozen=True)
 class Translate:
-    """Translate lines with a trained run, from a file or from standard input, as they come.
+    """Translate lines with a trained run, of a file or of standard input.
 
-    Example: echo "A dog runs." | momentum translate runs/multi30k/momentum/small-seed0 --show-steps
+    Example: echo "A dog runs." | momentum translate runs/translator --show-steps
     """
 
-    run: Positional[Path]
+    run: Positional[RunPath]
     """A run directory."""
-    text: Positional[Path | None] = None
+    text: Positional[MaybeFile] = None
     """What to translate, one sentence a line, plain or gz; by default, and by -, standard input."""
-    out: Path | None = None
+    out: MaybePath = None
     """Where translations go; by default to standard output."""
-    refine: int | None = None
+    refine: MaybeWhole = None
     """How often the first draft is refined; by default as often as the run says."""
     until_fixed: bool = False
     """Stop refining a sentence when it no longer changes."""
@@ -154,21 +169,21 @@ class Translate:
 
 @dataclass(frozen=True)
 class Predict:
-    """Label lines with a trained run of `table`, from a file or from standard input, as they come.
+    """Label lines with a trained run of `table`, of a file or of standard input.
 
     Example: echo "What a film!" | momentum predict runs/reviews
     """
 
-    run: Positional[Path]
+    run: Positional[RunPath]
     """A run directory."""
-    text: Positional[Path | None] = None
+    text: Positional[MaybeFile] = None
     """What to label: a text file, line by line, or a table (.csv, .tsv, .jsonl); plain or gz. By default, and by -,
     standard input."""
-    out: Path | None = None
+    out: MaybePath = None
     """Where labels go, a line for each; by default to standard output."""
     format: str = "tsv"
     """tsv (label and probability) or jsonl (all probabilities, too)."""
-    text_column: str | None = None
+    text_column: MaybeText = None
     """Of a table: the column of the texts; by default as in training."""
     batch: int = 32
     """Lines labelled together at most; of standard input, those that have come."""
@@ -180,16 +195,16 @@ class Predict:
 class Reproduce:
     """Run a table or figure of the paper: every model and seed, then the report.
 
-    Example: momentum reproduce copy --seeds 3, or momentum reproduce tables --scale medium --queue
+    Example: momentum reproduce copy --seeds 3
     """
 
-    study: Positional[str]
+    study: Positional[Name]
     """What to reproduce; `momentum list` shows the names."""
     scale: str = "small"
     """tiny, small, medium or paper."""
-    seeds: int | None = None
+    seeds: MaybeWhole = None
     """How many seeds per model; by default 1, of a queue 3."""
-    rates: int | None = None
+    rates: MaybeWhole = None
     """How many of a study's learning rates the first seed tries, the standard one first; by default all."""
     jobs: int = 1
     """How many runs at a time; they share the cores."""
@@ -209,7 +224,7 @@ class Reproduce:
     """Use idle time: one run at a time, one thread, the lowest priority; failures are passed over. No report."""
     results: Path = Path("results")
     """Of a queue: where finished runs are copied to, without weights."""
-    data_dir: Path | None = None
+    data_dir: MaybePath = None
     """Where data sets are; by default $MOMENTUM_DATA, else `data`."""
 
 
@@ -228,9 +243,9 @@ class Report:
 
 @dataclass(frozen=True)
 class Bench:
-    """Time causal attention on this CPU, ours and its peers: first they must agree, then they are timed.
+    """Time causal attention on this CPU, ours and its peers, once they agree.
 
-    Example: momentum bench --threads 2 --out results/bench.json --plot docs/results/bench.svg
+    Example: momentum bench --threads 2 --out bench.json --plot bench.svg
     """
 
     shapes: tuple[str, ...] = ()
@@ -241,11 +256,11 @@ class Bench:
     """Only say which backend is active, and why another is not."""
     peers: bool = True
     """Also time other packages that are installed."""
-    threads: int | None = None
+    threads: MaybeWhole = None
     """How many threads; by default as many as PyTorch takes."""
-    out: Path | None = None
+    out: MaybePath = None
     """Write every number there as JSON."""
-    plot: Path | None = None
+    plot: MaybePath = None
     """Draw time and memory against the length there, as SVG."""
     quick: bool = False
     """Tiny shapes in seconds: a smoke test, not a measurement."""
@@ -255,12 +270,12 @@ class Bench:
 
 @dataclass(frozen=True)
 class Export:
-    """Write a trained run as a folder that Transformers loads: configuration, weights and a model card.
+    """Write a trained run as a folder that Transformers loads, with a model card.
 
-    Example: momentum export runs/copy/momentum/small-seed0 exported/copy
+    Example: momentum export runs/copy/momentum/small-seed0 exported
     """
 
-    run: Positional[Path]
+    run: Positional[RunPath]
     """A run directory of a language model, or of a classifier of one sequence."""
     out: Positional[Path]
     """The folder to make."""
@@ -270,7 +285,7 @@ class Export:
 
 @dataclass(frozen=True)
 class Serve:
-    """Serve a page where models draw, translate and write side by side, and runs are watched. Ctrl-C ends it.
+    """Serve a page where models work side by side. Ctrl-C ends it.
 
     Example: momentum serve runs
     """
@@ -281,7 +296,7 @@ class Serve:
     """Address to listen on; by default only this machine can reach the page."""
     port: int = 8000
     """Port to listen on; 0 takes any that is free."""
-    data_dir: Path | None = None
+    data_dir: MaybePath = None
     """Where data sets are, for test images; by default $MOMENTUM_DATA, else where the run found its data."""
 
 

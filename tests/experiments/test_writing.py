@@ -1,5 +1,6 @@
 """`momentum generate` of a text run: the run directory is enough, and one line says what cannot be."""
 
+import io
 import json
 import shutil
 from pathlib import Path
@@ -50,6 +51,35 @@ def test_a_prompt_goes_on_the_same_by_seed(
     assert first.startswith("To be")
     assert len(first) > 6
     assert first == written(3) != written(4)
+
+
+def test_typed_lines_take_turns_with_the_model(
+    runs: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(*lines: str) -> tuple[str, str]:
+        monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        assert run("generate", str(runs["characters"]), "--prompt", "-", "--tokens", "10") == 0
+        found = capsys.readouterr()
+        return found.out, found.err
+
+    alone, _ = said("To be")
+    both, err = said("To be", "not")
+    assert both.startswith(alone)
+    assert both.removeprefix(alone).startswith("not")
+    assert err.startswith("20 tokens in ")
+    _, err = said("Tö", "be")  # one line that cannot be read does not end it
+    assert "momentum: --prompt: 'ö' (character 2) is not in the vocabulary" in err
+    assert "10 tokens in " in err
+    assert said() == ("", "")
+
+
+def test_training_ends_with_the_command_that_uses_the_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "my.txt").write_text(WORDS)
+    words = ["train", "text", "--source", str(tmp_path / "my.txt"), "--scale", "tiny", "--out", str(tmp_path / "a b")]
+    assert run(*words, "--set", "data.validation=0.05") == 0
+    assert capsys.readouterr().out.endswith(f"use it: momentum generate '{tmp_path}/a b' --prompt -\n")
 
 
 def test_each_evaluation_leaves_a_sample(runs: dict[str, Path]) -> None:

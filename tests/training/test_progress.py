@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from momentum_transformer.training.progress import progress_bar
+from momentum_transformer.training.progress import Progress, progress_bar
 
 
 def shown(width: int, title: str) -> str:
@@ -29,3 +29,27 @@ def test_eighty_columns_keep_bar_step_loss_and_time_left(title: str) -> None:
 
 def test_a_wide_terminal_shows_more() -> None:
     assert "1,234 tokens/s" in shown(160, "copy linear")
+
+
+def test_each_evaluation_shows_its_scores_and_what_the_model_writes_in_eighty_columns() -> None:
+    said = io.StringIO()
+    progress = Progress("text gated-delta", 2000, 0, leads=True)
+    progress.console = Console(width=80, force_terminal=True, file=said, color_system=None)
+    scores = {"loss": 2.0123, "bits_per_byte": 2.9034, "nats_per_character": 2.0123, "perplexity": 7.4823}
+    with progress:
+        progress.validated(200, scores)
+        progress.sampled("ROMEO:\nIt is the east\x1b[2J, " + "and so on, " * 50)
+    lines = [line.split("\r")[-1] for line in said.getvalue().splitlines()]
+    shown = "\n".join(lines)
+    assert "step 200: loss 2.0123" in shown
+    assert "bits per byte 2.9034" in shown
+    assert "perplexity 7.4823" in shown  # no word is cut
+    assert "  ROMEO:\n  It is the east\ufffd[2J, and so on" in shown
+    assert sum("and so on" in line for line in lines) <= 4
+
+
+def test_without_a_terminal_an_evaluation_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress("copy linear", 100, 0, leads=True) as progress:
+        progress.validated(50, {"loss": 0.5})
+        progress.sampled("not shown")
+    assert capsys.readouterr().out == "copy linear  step 50/100  validation loss 0.5000\n"

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from rich.console import Console
 
 from .. import options
-from ..experiments import REPRODUCTIONS
+from ..experiments import EXPERIMENTS, REPRODUCTIONS
 from ..experiments.configuration import ConfigurationError, as_word, nearest
 from ..experiments.experiment import Study
 from ..experiments.listing import show_all, show_one
@@ -64,6 +64,8 @@ def _(command: options.Train) -> int:
         CONSOLE.print("tensorboard is not installed: metrics go to metrics.jsonl only")
     if run_training(request, out, resume=command.resume, data_dir=command.data_dir):
         CONSOLE.print(f"finished: {out}", soft_wrap=True)
+        if use := EXPERIMENTS[request.experiment].use:
+            CONSOLE.print(f"use it: {use.replace('RUN', shlex.quote(str(out)))}", soft_wrap=True)
         return 0
     words = ["momentum", *train_words(request, ("--out", str(out)), command.data_dir)]
     CONSOLE.print(f"interrupted; everything is saved. Carry on with: {shlex.join(words)}", soft_wrap=True)

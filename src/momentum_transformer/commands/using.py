@@ -6,10 +6,8 @@ from .. import options
 from ..experiments.configuration import ConfigurationError
 from ..experiments.drawing import generate_pictures
 from ..experiments.predicting import predict_labels
-from ..experiments.runs import (
-    experiment_of,
-)
-from ..experiments.shipped import shipped_run, shipped_runs
+from ..experiments.runs import experiment_of
+from ..experiments.shipped import DRAWS, WRITES, shipped_run, shipped_runs
 from ..experiments.translating import translate_text
 from ..experiments.writing import write_text
 from ..generation.tokens import Sampling
@@ -21,10 +19,11 @@ from .dispatch import CONSOLE, run_command
 
 @run_command.register
 def _(command: options.Generate) -> int:
-    run = command.run or shipped_run()
+    run = command.run or shipped_run(DRAWS if command.prompt is None else WRITES)
     if run is None:
         raise RunError(
-            "this package comes without a model; make one: momentum train digits, then: momentum generate RUN"
+            "this package comes without such a model; make one: momentum train text --source FILE, or momentum train "
+            "digits, then: momentum generate RUN"
         )
     heat = {} if command.temperature is None else {"temperature": command.temperature}
     if experiment_of(run) == "text":
@@ -34,7 +33,7 @@ def _(command: options.Generate) -> int:
             raise ConfigurationError(f"--{error}") from None
         write_text(
             run,
-            prompt=command.prompt,
+            prompt="\n" if command.prompt is None else command.prompt,
             tokens=command.tokens,
             sampling=sampling,
             stop=command.stop,

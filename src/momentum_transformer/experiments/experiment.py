@@ -34,6 +34,7 @@ class Experiment:
     task: MakeTask
     # (trained task, folder): make something to look at; returns lines for metrics.jsonl
     samples: Callable[[Any, Path], Sequence[dict[str, Any]]] | None = None
+    use: str = ""  # the command that uses a trained model, with RUN for its directory
 
 
 @dataclass(frozen=True)

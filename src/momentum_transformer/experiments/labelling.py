@@ -191,4 +191,5 @@ TABLE = Experiment(
     config=table_config,
     task=TableTask,
     samples=count_confusions,
+    use="momentum predict RUN",
 )

@@ -146,6 +146,7 @@ def _experiment(name: str, title: str, **minutes: str) -> Experiment:
         config=partial(picture_config, name),
         task=partial(PictureTask, name),
         samples=save_samples,
+        use="momentum generate RUN --out drawn.png",
     )
 
 
@@ -164,6 +165,7 @@ IMAGES = Experiment(
     config=own_picture_config,
     task=partial(PictureTask, "images"),
     samples=save_samples,
+    use="momentum generate RUN --out drawn.png",
 )
 PICTURES = (*OFFICIAL, IMAGES)
 STUDIES = tuple(

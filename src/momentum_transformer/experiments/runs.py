@@ -223,7 +223,8 @@ def _conclude(task: Task, request: Request, run: RunDirectory, world: World) -> 
         metrics = _score_test(task, request.config, run, world, "best")
         shown = " ".join(f"{name} {value:.4f}" for name, value in list(metrics.items())[:SHOWN])
         more = f" and {len(metrics) - SHOWN} more in metrics.jsonl" if len(metrics) > SHOWN else ""
-        Console(quiet=not world.leads).print(f"test split: {shown}{more}", highlight=False, soft_wrap=True)
+        console = Console(quiet=not world.leads)
+        console.print(f"test split: {shown}{more}", highlight=False, soft_wrap=not console.is_terminal)
     if samples is not None and world.leads:
         try:
             lines = samples(task, run.path / "samples")

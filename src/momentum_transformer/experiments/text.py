@@ -266,6 +266,7 @@ TEXT = Experiment(
     minutes={"tiny": "seconds", "small": "4 minutes", "paper": "needs a GPU"},
     config=text_config,
     task=TextTask,
+    use="momentum generate RUN --prompt -",
 )
 STUDIES = (
     Study(

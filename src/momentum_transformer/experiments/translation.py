@@ -262,6 +262,7 @@ def _experiment(name: str, title: str, small: str) -> Experiment:
         config=partial(translation_config, name),
         task=partial(TranslationTask, name),
         samples=score_translations,
+        use="momentum translate RUN",
     )
 
 

@@ -45,7 +45,8 @@ class TranslationData:
         for part in ("", "validation_", "test_"):
             if bool(getattr(self, f"{part}source")) != bool(getattr(self, f"{part}target")):
                 raise ValueError(
-                    f"data.{part}source and data.{part}target go together: one line each for one line each"
+                    f"data.{part}source and data.{part}target (--source and --target) go together: line n of one "
+                    "is translated by line n of the other"
                 )
 
 

@@ -265,7 +265,9 @@ def _evaluate(
     if isinstance(task, WritesSamples):
         with whole(model):
             if world.leads:
-                recorder.sample(counters.step, task.sample())
+                recorder.sample(counters.step, sample := task.sample())
+                if counters.step:  # before that there is nothing to see
+                    progress.sampled(sample)
     score = metrics["loss"] if config.select == "loss" else -metrics[config.select]
     if not score < counters.best_score:
         return False

@@ -1,4 +1,4 @@
-"""What the user sees while training: a bar on a terminal, a quiet line per evaluation elsewhere.
+"""What the user sees while training: a line per evaluation; on a terminal a bar below, and what a model writes.
 
 A terminal that has been closed stops nothing: there is a run to be saved.
 """
@@ -11,8 +11,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from rich.table import Column
+from rich.text import Text
 
 WIDE = 120  # columns of a terminal from which more than the least is shown
+SAMPLE = 4  # lines of a sample that a terminal shows
 OTHERS = 50  # columns of what stands behind the name, where it is the least
 
 
@@ -70,3 +72,17 @@ class Progress:
             line = f"{self.title}  step {step}/{self.steps}  {self.validation}{rate}"
             with suppress(OSError):
                 self.console.print(line, highlight=False, soft_wrap=True)
+        else:
+            scores = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in metrics.items())
+            with suppress(OSError):
+                self.console.print(f"step {step}: {scores}", highlight=False)
+
+    def sampled(self, text: str) -> None:
+        """What the model writes now, on a terminal."""
+        if self.bar is None:
+            return
+        room = max(1, self.console.width - 4)
+        printable = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text.strip())
+        lines = Text(printable).wrap(self.console, room)[:SAMPLE]
+        with suppress(OSError):
+            self.console.print(*(Text(f"  {line.plain}", style="dim") for line in lines), sep="\n")
