@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any, Union, cast, get_type_hints
@@ -39,8 +39,14 @@ class UsageError(UserError):
     """Words that make no command; the message is for the user."""
 
 
-def parse(kinds: Sequence[type], words: Sequence[str], *, description: str) -> Any:
-    """The command that the words ask for, one of frozen dataclasses which are called like them."""
+def parse(
+    kinds: Sequence[type], words: Sequence[str], *, description: str, check_subject: Callable[[str, str], None]
+) -> Any:
+    """The command that the words ask for, one of frozen dataclasses which are called like them.
+
+    Where an option is not for what a command is about, `check_subject(command, subject)` may say that there is no such
+    thing, which is the better thing to say.
+    """
     named = {kind.__name__.lower(): kind for kind in kinds}
     if not words:
         raise UsageError(f"which command? one of {', '.join(named)}; momentum --help shows what they do")
@@ -53,7 +59,7 @@ def parse(kinds: Sequence[type], words: Sequence[str], *, description: str) -> A
         hidden = {flag for flag, pattern in flags.items() if not re.fullmatch(pattern, subject or "")}
         if subject == UNKNOWN:
             hidden = set()
-        _check(named[name], name, words[1:], hidden, subject)
+        _check(named[name], name, words[1:], hidden, subject, check_subject)
         named[name] = _without(named[name], hidden)
     said = io.StringIO()
     try:
@@ -89,7 +95,14 @@ def _is_value(words: Sequence[str], i: int) -> bool:
     return words[i].startswith("-") or (before.startswith("--") and "=" not in before)
 
 
-def _check(kind: type, name: str, words: Sequence[str], hidden: set[str], subject: str | None) -> None:
+def _check(
+    kind: type,
+    name: str,
+    words: Sequence[str],
+    hidden: set[str],
+    subject: str | None,
+    check_subject: Callable[[str, str], None],
+) -> None:
     """Refuse the first option that there is not."""
     known = {"-h": "", "--help": ""}
     for field in dataclasses.fields(kind):
@@ -105,21 +118,10 @@ def _check(kind: type, name: str, words: Sequence[str], hidden: set[str], subjec
             close = _nearest(option, [flag for flag, field in known.items() if field not in hidden])
             raise UsageError(f"unknown option {option!r}; {close}momentum {name} --help shows all")
         if known[option] in hidden and "--help" not in words:
-            _check_subject(name, subject)
+            if subject:
+                check_subject(name, subject)
             about = next((f" {word}" for i, word in enumerate(words) if not _is_value(words, i)), "")
             raise UsageError(f"{option} is not for {subject or 'this'}: momentum {name}{about} --help shows what is")
-
-
-def _check_subject(name: str, subject: str | None) -> None:
-    """An experiment or study that there is not has no options either, and is the better thing to speak of."""
-    from .experiments import EXPERIMENTS, REPRODUCTIONS
-    from .experiments.configuration import nearest
-
-    kind, known = {"train": ("experiment", [*EXPERIMENTS]), "reproduce": ("study", [*REPRODUCTIONS])}.get(
-        name, ("", [])
-    )
-    if subject is not None and known and subject not in known:
-        raise UsageError(str(nearest(kind, subject, known)))
 
 
 def _nearest(given: str, known: Any) -> str:

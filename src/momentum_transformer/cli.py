@@ -4,7 +4,7 @@ import os
 import sys
 from typing import get_args
 
-from .arguments import UsageError, parse
+from .arguments import parse
 from .errors import UserError, one_line
 from .options import Command
 from .version import __version__
@@ -16,9 +16,9 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"momentum-transformer {__version__}")
         sys.exit(0)
     try:
-        command: Command = parse(get_args(Command), words, description=__doc__ or "")
+        command: Command = parse(get_args(Command), words, description=__doc__ or "", check_subject=_check_subject)
         sys.exit(_run(command))
-    except UsageError as error:
+    except UserError as error:
         _say(error)
         sys.exit(2)
     except KeyboardInterrupt:
@@ -26,6 +26,12 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # whoever read the output has seen enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor is there a complaint at the end
         sys.exit(141)
+
+
+def _check_subject(name: str, subject: str) -> None:
+    from .commands.training import check_subject
+
+    check_subject(name, subject)
 
 
 def _run(command: Command) -> int:

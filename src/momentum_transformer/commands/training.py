@@ -48,6 +48,14 @@ def _(command: options.List) -> int:
     return 0
 
 
+def check_subject(command: str, name: str) -> None:
+    """Refuse what there is neither to train nor to reproduce."""
+    if command == "train" and name not in EXPERIMENTS:
+        raise nearest("experiment", name, list(EXPERIMENTS))
+    if command == "reproduce":
+        _study(name)
+
+
 def _study(name: str) -> Study:
     if name not in REPRODUCTIONS:
         raise nearest("study", name, list(REPRODUCTIONS))
