@@ -40,7 +40,11 @@ class UsageError(UserError):
 
 
 def parse(
-    kinds: Sequence[type], words: Sequence[str], *, description: str, check_subject: Callable[[str, str], None]
+    kinds: Sequence[type],
+    words: Sequence[str],
+    *,
+    description: str,
+    check_subject: Callable[[str, str], None] = lambda command, subject: None,
 ) -> Any:
     """The command that the words ask for, one of frozen dataclasses which are called like them.
 
