@@ -45,9 +45,7 @@ class List:
 
 @dataclass(frozen=True)
 class Train:
-    """Train one model on one experiment.
-
-    Some have options of their own: momentum train text --help.
+    """Train a model. Some experiments have more options: momentum train text --help.
 
     Example: momentum train copy --model momentum --set train.steps=100
     """
@@ -102,9 +100,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Generate:
-    """Draw pictures or write text with a trained run.
-
-    `momentum generate RUN --help` shows the options of this run.
+    """Draw pictures or write text with a trained run, whose options RUN --help shows.
 
     Example: momentum generate runs/my --prompt "ROMEO:" --tokens 500
     """
@@ -112,8 +108,7 @@ class Generate:
     run: Positional[MaybeRun] = None
     """A run directory; by default a model that comes with this package: with --prompt one that writes."""
     prompt: MaybeText = None
-    """What the text begins with; by default a line break. With - you
-    and the model take turns: each line you type goes on with the text."""
+    """What the text begins with, by default a line break; with - you and the model take turns, line by line."""
     tokens: int = 500
     """How many tokens follow."""
     top_k: int = 0
