@@ -9,9 +9,11 @@ pytest.importorskip("transformers", reason="the extra hf is not installed", minv
 
 from momentum_transformer.backend.choose import backends
 from momentum_transformer.backend.cpu.cached_step_operator import convolution_step, state_step
+from momentum_transformer.backend.cpu.row_norm_operator import few_rows
 from momentum_transformer.hf import convolution, scalar_decay
 from momentum_transformer.hf.convolution import causal_conv1d_update
 from momentum_transformer.hf.scalar_decay import selective_state_update
+from momentum_transformer.ops.row_norm import GATINGS, row_norm
 
 from .test_accelerate import distance
 
@@ -58,6 +60,21 @@ def test_one_token_of_a_scalar_decay_is_the_same_in_native_code_and_pytorch(
     assert y.dtype == expected.dtype == dtype
     assert distance(native.double(), plain.double()) < near
     assert distance(y.double(), expected.double()) < near
+
+
+@pytest.mark.parametrize(("dtype", "near"), TOKEN_DTYPES)
+@pytest.mark.parametrize("gating", GATINGS)
+@pytest.mark.parametrize("gated", [False, True])
+@torch.no_grad()
+def test_a_few_rows_are_normed_as_many_are(dtype: torch.dtype, near: float, gating: str, gated: bool) -> None:
+    noise = torch.Generator().manual_seed(0)
+    x, weight, gate = (torch.randn(*shape, generator=noise).to(dtype) for shape in ((2, 1, 37), (37,), (2, 1, 40)))
+    opened = gate[..., 2:39] if gated else None
+    y = few_rows(x, weight, opened, eps=1e-5, gating=gating)
+    rows = [None if one is None else one[:, None].double() for one in (x, opened)]
+    expected = row_norm(rows[0], weight.double(), rows[1], mean=True, eps=1e-5, gating=gating)[:, 0]
+    assert y.dtype == dtype
+    assert distance(y.double(), expected) < near
 
 
 @pytest.mark.parametrize(

@@ -85,16 +85,22 @@ SUBJECTS = (
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured; `call` is the longest call that is made, `seconds` how long one cell is repeated."""
+    """What is measured.
+
+    Args:
+        seconds: how long one cell is repeated; four times as long where there is a bar.
+        call: the longest call that is made.
+        memory: tokens of the step whose peak memory is measured, and of the layers that have bars; 0: neither.
+    """
 
     lengths: tuple[int, ...] = (512, 2048, 8192)
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
     width: int = 1024
     layers: int = 4
     vocabulary: int = 32_000
-    decoded: int = 16
+    decoded: int = 8
     seconds: float = 2.0
-    call: float = 45.0
+    call: float = 30.0
     memory: int = 2048
 
 
@@ -170,10 +176,12 @@ def _works(
                     row["skipped"] = row.get("skipped", {}) | {who: foreseen}
                     last[who] = foreseen
             taking_part = [who for who in WHO if who not in row.get("skipped", {})]
-            row |= _best({who: _one(module, who, partial(call, module, x)) for who in taking_part}, plan)
-            if x.is_floating_point():
-                row["products"] = _products(module, x, training=work == "training")
+            calls = {who: _one(module, who, partial(call, module, x)) for who in taking_part}
+            if what["of"] == "layer":
+                calls["products"] = _products(module, x, training=work == "training")
+            row |= _best(calls, plan.seconds * (4 if what["of"] == "layer" and n == plan.memory else 1))
             last |= {who: row[who] for who in taking_part}
+            module.zero_grad(set_to_none=True)
             yield row
 
 
@@ -189,17 +197,17 @@ def _one(module: nn.Module, who: str, call: Callable[[], object]) -> Callable[[]
     return timed
 
 
-def _best(calls: dict[str, Callable[[], float]], plan: Plan) -> dict[str, float]:
-    """The least seconds of each, in turns, for about `plan.seconds` and three times at the most."""
-    seconds = {who: call() for who, call in calls.items()}
-    rounds = min(2, int(plan.seconds / max(sum(seconds.values()), 1e-9)))
+def _best(calls: dict[str, Callable[[], float]], seconds: float) -> dict[str, float]:
+    """The least of each, in turns, for about so many seconds and seven times at the most."""
+    least = {who: call() for who, call in calls.items()}
+    rounds = min(6, int(seconds / max(sum(least.values()), 1e-9)))
     for _ in range(rounds):
-        seconds = {who: min(seconds[who], call()) for who, call in calls.items()}
-    return seconds
+        least = {who: min(least[who], call()) for who, call in calls.items()}
+    return least
 
 
-def _products(module: nn.Module, x: Tensor, *, training: bool) -> float:
-    """Seconds of a layer's projections alone: both have to make them, so nobody is faster."""
+def _products(module: nn.Module, x: Tensor, *, training: bool) -> Callable[[], float]:
+    """Seconds of the projections alone: both have to make them, so nobody is faster."""
     lines = [one for one in module.modules() if isinstance(one, nn.Linear)]
     inputs = [torch.randn(*x.shape[:2], one.in_features, dtype=x.dtype, requires_grad=training) for one in lines]
     grads = [torch.randn(*x.shape[:2], one.out_features, dtype=x.dtype) for one in lines]
@@ -214,9 +222,7 @@ def _products(module: nn.Module, x: Tensor, *, training: bool) -> float:
                     project(given)
         return time.process_time() - start
 
-    found = min(once(), once())
-    module.zero_grad(set_to_none=True)
-    return found
+    return once
 
 
 def prefill(module: nn.Module, x: Tensor) -> None:
@@ -246,7 +252,9 @@ def _decode(model: Any, ids: Tensor, plan: Plan) -> dict[str, float]:
             model(ids[:, i : i + 1], **{name: cache}, use_cache=True)
 
     calls = {who: _one(model, who, partial(tokens, copy.deepcopy(kept))) for who in WHO}
-    return {who: seconds / plan.decoded for who, seconds in _best(calls, plan).items()}
+    one_token = _products(model, torch.empty(1, 1, 1, dtype=model.dtype), training=False)
+    calls["products"] = lambda: sum(one_token() for _ in range(plan.decoded))
+    return {who: seconds / plan.decoded for who, seconds in _best(calls, 2 * plan.seconds).items()}
 
 
 def mixers_of(module: nn.Module) -> list[nn.Module]:

@@ -4,8 +4,12 @@ from typing import Any
 
 from torch import Tensor
 
+from ..backend.cpu.cached_step_operator import serves
+from ..backend.cpu.row_norm_operator import few_rows
 from ..backend.surroundings import norm_and_gate
 from ..ops.shapes import Float
+
+FEW = 2**15  # elements, of a token or some
 
 
 def norm_then_gate(
@@ -30,6 +34,8 @@ def gate_then_norm(
 
 def _rows(norm: Any, x: Tensor, gate: Tensor | None, weight: Tensor | None, *, gating: str) -> Tensor:
     """As (b, h, n, d): of fewer axes the last but one is that of tokens, of four that of heads."""
+    if x.numel() <= FEW and serves(x, weight, gate):
+        return few_rows(x, weight, gate, eps=norm.variance_epsilon, gating=gating)
     gate = None if gate is None else _four(gate)
     y = norm_and_gate(_four(x), weight, gate, eps=norm.variance_epsilon, gating=gating)
     return y.transpose(1, 2) if x.ndim == 4 else y.reshape(x.shape)

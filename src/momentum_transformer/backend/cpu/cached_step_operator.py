@@ -16,16 +16,18 @@ from .operator_checks import check_tensor
 
 def serves(cache: Tensor, *tensors: Tensor | None) -> bool:
     """Whether native code may run one token on this cache."""
-    some = [one for one in (cache, *tensors) if one is not None]
-    return (
-        cache.dtype in DTYPES
-        and cache.is_contiguous()
-        and cache.numel() > 0
-        and all(one.device.type == "cpu" for one in some)
-        and not (torch.is_grad_enabled() and any(one.requires_grad for one in some))
-        and eager(*some)
-        and status() is None
-    )
+    if cache.dtype not in DTYPES or not cache.is_contiguous() or not cache.numel() or status() is not None:
+        return False
+    graph = torch.is_grad_enabled()
+    for one in (cache, *tensors):  # not a generator: this runs for each token in each layer
+        if one is not None and (not one.is_cpu or (graph and one.requires_grad)):
+            return False
+    return eager(cache, *tensors)
+
+
+def _as(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Contiguous, in this dtype."""
+    return x if x.dtype == dtype and x.is_contiguous() else x.to(dtype).contiguous()
 
 
 def convolution_step(x: Tensor, cache: Tensor, weight: Tensor, bias: Tensor | None, *, silu: bool) -> Tensor:
@@ -33,16 +35,16 @@ def convolution_step(x: Tensor, cache: Tensor, weight: Tensor, bias: Tensor | No
     (b, c), (_, taps), wide = x.shape, weight.shape, wide_dtype(cache)
     if not 2 <= taps <= MOST_TAPS or cache.ndim != 3 or cache.shape[2] < taps - 1:
         raise ValueError(f"{taps} taps do not fit a cache of {tuple(cache.shape)}")
-    check_tensor("cache", cache, (b, c, cache.shape[2]), cache.dtype)
-    x, weight = x.to(cache.dtype).contiguous(), weight.to(wide).contiguous()
-    bias = None if bias is None else bias.to(wide).contiguous()
+    kept = cache.shape[2]
+    check_tensor("cache", cache, (b, c, kept), cache.dtype)
+    x, weight = _as(x, cache.dtype), _as(weight, wide)
+    bias = None if bias is None else _as(bias, wide)
     check_tensor("weight", weight, (c, taps), wide)
     check_tensor("bias", bias, (c,), wide)
     y = torch.empty_like(x)
-    step = ConvolutionStep(b=b, c=c, taps=taps, kept=cache.shape[2], silu=silu, dtype=DTYPES.index(cache.dtype))
-    step.threads = max(1, min(torch.get_num_threads(), b * c // 2**14))
-    step.x, step.weight, step.bias = x.data_ptr(), weight.data_ptr(), pointer(bias)
-    step.cache, step.y = cache.data_ptr(), y.data_ptr()
+    threads = max(1, min(torch.get_num_threads(), b * c // 2**14))
+    sizes = (b, c, taps, kept, silu, threads, DTYPES.index(cache.dtype))
+    step = ConvolutionStep(*sizes, x.data_ptr(), weight.data_ptr(), pointer(bias), cache.data_ptr(), y.data_ptr())
     run("convolution_step", step, cache.dtype)
     return y
 
@@ -65,20 +67,23 @@ def state_step(
     """
     if state.ndim != 4 or k.ndim != 3 or k.shape[1] < 1 or state.shape[1] % k.shape[1]:
         raise ValueError(f"keys {tuple(k.shape)} do not fit a state of {tuple(state.shape)}")
-    (b, h, e, s), g, wide = state.shape, k.shape[1], wide_dtype(state)
-    x, k, q = (one.to(state.dtype).contiguous() for one in (x, k, q))
-    for name, one, shape in (("x", x, (b, h, e)), ("k", k, (b, g, s)), ("q", q, (b, g, s))):
-        check_tensor(name, one, shape, state.dtype)
-    dt, rate = dt.to(wide).contiguous(), rate.to(wide).contiguous()
-    dt_bias, skip = (None if one is None else one.to(wide).contiguous() for one in (dt_bias, skip))
+    (b, h, e, s), g, dtype, wide = state.shape, k.shape[1], state.dtype, wide_dtype(state)
+    x, k, q, dt, rate = _as(x, dtype), _as(k, dtype), _as(q, dtype), _as(dt, wide), _as(rate, wide)
+    dt_bias = None if dt_bias is None else _as(dt_bias, wide)
+    skip = None if skip is None else _as(skip, wide)
+    check_tensor("x", x, (b, h, e), dtype)
+    check_tensor("k", k, (b, g, s), dtype)
+    check_tensor("q", q, (b, g, s), dtype)
     check_tensor("dt", dt, (b, h), wide)
-    for name, of_heads in (("rate", rate), ("dt_bias", dt_bias), ("skip", skip)):
-        check_tensor(name, of_heads, (h,), wide)
+    check_tensor("rate", rate, (h,), wide)
+    check_tensor("dt_bias", dt_bias, (h,), wide)
+    check_tensor("skip", skip, (h,), wide)
     y = torch.empty_like(x)
-    step = StateStep(b=b, h=h, g=g, e=e, s=s, softplus=softplus, dtype=DTYPES.index(state.dtype))
-    step.threads = max(1, min(torch.get_num_threads(), state.numel() // 2**16))
-    step.x, step.k, step.q, step.dt = x.data_ptr(), k.data_ptr(), q.data_ptr(), dt.data_ptr()
-    step.dt_bias, step.rate, step.skip = pointer(dt_bias), rate.data_ptr(), pointer(skip)
-    step.state, step.y = state.data_ptr(), y.data_ptr()
-    run("state_step", step, state.dtype)
+    threads = max(1, min(torch.get_num_threads(), state.numel() // 2**16))
+    step = StateStep(
+        *(b, h, g, e, s, softplus, threads, DTYPES.index(dtype)),
+        *(x.data_ptr(), k.data_ptr(), q.data_ptr(), dt.data_ptr(), pointer(dt_bias), rate.data_ptr(), pointer(skip)),
+        *(state.data_ptr(), y.data_ptr()),
+    )
+    run("state_step", step, dtype)
     return y

@@ -6,7 +6,7 @@ from torch import Tensor
 
 def check_tensor(name: str, x: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """A tensor of this shape and dtype on the CPU, or none."""
-    if x is not None and (tuple(x.shape) != shape or x.dtype != dtype or x.device.type not in ("cpu", "meta")):
+    if x is not None and (x.shape != shape or x.dtype != dtype or not (x.is_cpu or x.is_meta)):
         found = f"{x.dtype} {tuple(x.shape)} on {x.device}"
         raise ValueError(f"{name} must be {dtype} {shape} on the CPU, not {found}")
 

@@ -119,6 +119,27 @@ def normalized(
     return forward(x, weight, gate, *options)
 
 
+def few_rows(x: Tensor, weight: Tensor | None, gate: Tensor | None, *, eps: float, gating: str) -> Tensor:
+    """`normalized` by the mean, without gradients, of some rows (..., d): what a token in decoding asks for.
+
+    A row of one token takes less time than finding out who computes it, so this way is short.
+    """
+    d, wide, dtype = x.shape[-1], wide_dtype(x), x.dtype
+    x, y = x.contiguous(), torch.empty(x.shape, dtype=dtype)
+    check_tensor("x", x, tuple(x.shape), dtype)
+    if weight is not None:
+        weight = weight.to(wide).contiguous()
+        check_tensor("weight", weight, (d,), wide)
+    if gate is not None:
+        gate = gate.to(dtype).contiguous()
+        check_tensor("gate", gate, tuple(x.shape), dtype)
+    sizes = (1, 1, x.numel() // d, d, True, GATINGS.index(gating), 1, DTYPES.index(dtype), eps)
+    views = (TensorView(0 if one is None else one.data_ptr(), 0, 0, d) for one in (x, gate, y))
+    if x.numel():
+        run("row_norm", RowNorm(*sizes, *views, pointer(weight)), dtype)
+    return y
+
+
 def native_map(feature_map: FeatureMap | None) -> FeatureMap | None:
     """The same features in native code, where there is some."""
     return _unit_rows if feature_map is l2_normalized else feature_map
