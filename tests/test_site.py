@@ -5,8 +5,10 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -112,3 +114,63 @@ def test_the_reference_shows_signatures(built: tuple[Path, str]) -> None:
     page = (built[0] / "api.html").read_text()
     for name in ("momentum_attention", "GatedDeltaAttention", "nn.TransformerEncoderLayer", "hf.accelerate"):
         assert f'id="momentum_transformer.{name}"' in page
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("there is no chromium on this machine")
+    with playwright.sync_playwright() as running:
+        started = running.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        yield started
+        started.close()
+
+
+@pytest.mark.slow
+def test_pages_from_a_folder_fit_a_phone_and_fetch_nothing(built: tuple[Path, str], browser: Any) -> None:
+    phone = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    for path in sorted(built[0].glob("*.html")):
+        if path.name == "404.html":
+            continue
+        asked: list[str] = []
+        said: list[str] = []
+        page = phone.new_page()
+        page.on("request", lambda request, asked=asked: asked.append(request.url))
+        page.on("console", lambda message, said=said: said.append(message.text))
+        page.goto(path.as_uri())
+        page.wait_for_load_state("load")
+        assert [url for url in asked if not url.startswith(("file:", "data:", "about:"))] == [], path.name
+        assert said == [], path.name
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path.name
+        page.close()
+
+
+@pytest.mark.slow
+def test_search_works_from_a_folder(built: tuple[Path, str], browser: Any) -> None:
+    page = browser.new_page()
+    page.goto((built[0] / "install.html").as_uri())
+    page.wait_for_timeout(1000)
+    page.keyboard.press("Control+k")
+    page.keyboard.type("forgets the right thing")
+    page.get_by_text("Why the delta rule forgets the right thing").first.wait_for(timeout=20_000)
+
+
+SHOWN = "[...document.querySelectorAll('#weights .frame')].map(f => getComputedStyle(f).visibility)"
+
+
+@pytest.mark.slow
+def test_a_figure_moves_steps_and_stands_still_for_who_wants_that(built: tuple[Path, str], browser: Any) -> None:
+    place = (built[0] / "idea.html").as_uri()
+    still = browser.new_context(reduced_motion="reduce").new_page()
+    still.goto(place)
+    assert still.evaluate(SHOWN).index("visible") == still.evaluate(SHOWN + ".length") - 1
+    slider = still.locator("figure.moving input").nth(1)
+    slider.evaluate("node => { node.value = 2; node.dispatchEvent(new Event('input')) }")
+    assert [frame == "visible" for frame in still.evaluate(SHOWN)].index(True) == 2
+    assert still.evaluate(SHOWN).count("visible") == 1
+    moving = browser.new_context(reduced_motion="no-preference").new_page()
+    moving.goto(place)
+    before = moving.evaluate(SHOWN).index("visible")
+    moving.wait_for_function(f"({SHOWN}).indexOf('visible') !== {before}")
