@@ -31,16 +31,16 @@ test-all: setup  # torch.compile cannot trace the shape checks, so its tests run
 	$(BIN)/python -m tests.faults
 
 bench: setup
-	$(BIN)/python -m benchmarks.attention --out results/attention.json
-	$(BIN)/python -m benchmarks.accuracy --out results/accuracy.json
-	$(BIN)/python -m benchmarks.training --out results/training.json
+	$(BIN)/python -m momentum_transformer.bench.attention_costs --out results/attention.json
+	$(BIN)/python -m momentum_transformer.bench.accuracy --out results/accuracy.json
+	$(BIN)/python -m momentum_transformer.bench.training_step --out results/training.json
 	$(BIN)/python -m momentum_transformer.bench.limits results/limits.json 2
 	$(BIN)/momentum bench --threads 2 --out results/bench.json --plot docs/results/bench.svg
 	$(BIN)/momentum bench --family --threads 2 --out results/family.json
 	$(BIN)/momentum bench --transformers --out results/transformers.json
-	$(BIN)/python -m benchmarks.generation --out results/generation.json
-	$(BIN)/python -m benchmarks.lra --out results/lra.json
-	$(BIN)/python -m benchmarks.translation --out results/translation.json
+	$(BIN)/python -m momentum_transformer.bench.picture_speed --out results/generation.json
+	$(BIN)/python -m momentum_transformer.bench.lra_speed --out results/lra.json
+	$(BIN)/python -m momentum_transformer.bench.translation_speed --out results/translation.json
 
 reproduce: setup
 	$(BIN)/momentum reproduce copy
@@ -54,7 +54,7 @@ site: setup  # the documentation as pages: site/index.html; needs no network, ne
 	$(BIN)/python -m zensical build --strict --clean
 
 shipped: setup  # the trained models that come with the package; what is trained already is carried on
-	$(BIN)/python -m momentum_transformer.experiments.shipping
+	$(BIN)/python -m momentum_transformer.commands.shipping
 
 dist: setup  # a wheel for this platform, with compiled kernels, and the sources of any
 	rm -rf build dist && mkdir build

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from momentum_transformer.bench import contexts, limits, suite
+from momentum_transformer.bench.attention_tables import markdown
 from momentum_transformer.bench.family_tables import markdown as family_markdown
 from momentum_transformer.bench.plot import draw
-from momentum_transformer.bench.tables import markdown
 from momentum_transformer.bench.transformers_tables import headline as transformers_headline
 from momentum_transformer.bench.transformers_tables import markdown as transformers_markdown
 from momentum_transformer.report.claims import claims_markdown
@@ -73,10 +73,12 @@ def tables(out: Path) -> dict[str, str]:
 
 
 def scaling_tables() -> dict[str, str]:
-    """One sequence over processes, by benchmarks/scaling.py, and what follows for more of them."""
+    """One sequence over processes, by bench/sequence_scaling.py, and what follows for more of them."""
     path = ROOT / "results" / "scaling.json"
     if not path.exists():
-        missing = "Not measured yet: `python -m benchmarks.scaling --out results/scaling.json`.\n"
+        missing = (
+            "Not measured yet: `python -m momentum_transformer.bench.sequence_scaling --out results/scaling.json`.\n"
+        )
         return {"scaling": missing, "scaling-model": missing}
     result = json.loads(path.read_text())
     rows = {(row["model"], row["processes"]): row for row in result["rows"]}
@@ -126,7 +128,7 @@ def scaling_model(depth: int, rows: dict[tuple[str, int], dict[str, Any]]) -> st
 
 
 def attention_table() -> str:
-    """Time, memory and decoding figures of benchmarks/attention.py."""
+    """Time, memory and decoding figures of bench/attention_costs.py."""
     result = json.loads((ROOT / "results" / "attention.json").read_text())
     lines = ["| length | momentum: s | × half the length | linear: s |", "|---|---:|---:|---:|"]
     seconds = {(row["attention"], row["n"]): row for row in result["lengths"]}
@@ -173,7 +175,7 @@ def limits_tables() -> str:
 
 
 def profile_table() -> str:
-    """Where the time of the native kernels goes, by benchmarks/profile.py."""
+    """Where the time of the native kernels goes, by bench/kernel_profile.py."""
     result = json.loads((ROOT / "results" / "profile.json").read_text())
     parts = {
         "recurrence": "recurrence",
@@ -213,10 +215,10 @@ def profile_table() -> str:
 
 
 def blocks_table() -> str:
-    """Where the time of a block goes, by benchmarks/blocks.py."""
+    """Where the time of a block goes, by bench/blocks.py."""
     path = ROOT / "results" / "blocks.json"
     if not path.exists():
-        return "Not measured yet: `python -m benchmarks.blocks`.\n"
+        return "Not measured yet: `python -m momentum_transformer.bench.blocks`.\n"
     result = json.loads(path.read_text())
     around = ("convolution", "gates", "unit rows", "norm and gate")
     parts = ("projections", "feed-forward", "norms and residuals", "recurrence", *around)
@@ -246,7 +248,7 @@ def blocks_table() -> str:
 
 
 def accuracy_table() -> str:
-    """The errors that benchmarks/accuracy.py found."""
+    """The errors that bench/accuracy.py found."""
     result = json.loads((ROOT / "results" / "accuracy.json").read_text())
     columns = ("output_median", "output_worst", "gradient_median", "gradient_worst")
     lines = ["| dtype | backend | " + " | ".join(name.replace("_", ": ") for name in columns) + " |"]
@@ -265,7 +267,7 @@ def accuracy_table() -> str:
 
 
 def training_table() -> str:
-    """Where a training step goes, by benchmarks/training.py."""
+    """Where a training step goes, by bench/training_step.py."""
     result = json.loads((ROOT / "results" / "training.json").read_text())
     columns = ("model", "steps", "s a step", "the loop adds", "attention", f"< {100 * ATTENTION_SHARE:.0f} %")
     rows = tuple(
@@ -295,7 +297,7 @@ def family_tables() -> str:
 
 
 def versions_table() -> str:
-    """Linear and momentum attention against an older version, by benchmarks/versions.py."""
+    """Linear and momentum attention against an older version, by bench/older_version.py."""
     result = json.loads((ROOT / "results" / "versions.json").read_text())
     rows = tuple(
         (
@@ -311,14 +313,14 @@ def versions_table() -> str:
     where = (
         f"Best ms of both in turns, {result['threads']} thread ({machine['cpu']}, torch {machine['torch']}), "
         f"{machine['started']}; {result['older']} against {result['newer']}{' with changes' * machine['dirty']}. "
-        "Command: `python -m benchmarks.versions OLDER --out results/versions.json`."
+        "Command: `python -m momentum_transformer.bench.older_version OLDER --out results/versions.json`."
     )
     columns = ("case", "before", "now", "now ÷ before", f"≤ {SLOWER:g}")
     return f"{Table('', columns, rows).markdown()}\n{where}\n"
 
 
 def steps_table() -> str:
-    """Whole training steps against an older version, by benchmarks/versions.py."""
+    """Whole training steps against an older version, by bench/older_version.py."""
     result = json.loads((ROOT / "results" / "steps.json").read_text())
     gemm, *rows = result["rows"]
     rate = gemm["product_operations"] / gemm["newer_ms"]  # operations a millisecond
@@ -337,7 +339,7 @@ def steps_table() -> str:
 
 
 def generation_table(name: str) -> str:
-    """Images per second, by benchmarks/generation.py."""
+    """Images per second, by bench/picture_speed.py."""
     result = json.loads((ROOT / "results" / f"{name}.json").read_text())
     for row in result["rows"]:
         row.setdefault("threads", result["machine"]["threads"])  # of results from before it was noted
@@ -370,10 +372,10 @@ def generation_table(name: str) -> str:
 
 
 def contexts_table(out: Path) -> str:
-    """Decoding against the length of the context, by benchmarks/decoding.py; the picture goes to `out`."""
+    """Decoding against the length of the context, by bench/decoding_speed.py; the picture goes to `out`."""
     path = ROOT / "results" / "contexts.json"
     if not path.exists():
-        return "Not measured yet: `python -m benchmarks.decoding --out results/contexts.json`.\n"
+        return "Not measured yet: `python -m momentum_transformer.bench.decoding_speed --out results/contexts.json`.\n"
     record = json.loads(path.read_text())
     (out / "contexts.svg").write_text(contexts.draw(record))
     return contexts.markdown(record)
@@ -408,7 +410,7 @@ def generation_targets(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def translation_table() -> str:
-    """Tokens per second of the translators, by benchmarks/translation.py, and whether they meet what is asked."""
+    """Tokens per second of the translators, by bench/translation_speed.py, and whether they meet what is asked."""
     path = ROOT / "results" / "translation.json"
     if not path.exists():
         return "Not measured yet: `make bench`.\n"
@@ -512,10 +514,10 @@ def load_table() -> str:
 
 
 def border_table() -> str:
-    """Ctrl-C in native calls, by benchmarks/border.py."""
+    """Ctrl-C in native calls, by bench/interrupted_calls.py."""
     path = ROOT / "results" / "border.json"
     if not path.exists():
-        return "Not run yet: `python -m benchmarks.border --out results/border.json`.\n"
+        return "Not run yet: `python -m momentum_transformer.bench.interrupted_calls --out results/border.json`.\n"
     result = json.loads(path.read_text())
     columns = ("call", "alone: s", "listening for Ctrl-C: s", "Ctrl-C to its end, median: s", "longest: s")
     rows = [

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from momentum_transformer.web.models import Picture
+from momentum_transformer.web.page_models import Picture
 from momentum_transformer.web.studio import Studio
 
 from .web.fake import FakeModel, ask, serving

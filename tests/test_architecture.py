@@ -1,6 +1,7 @@
 """Imports run one way, and the public names are what they promise to be."""
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,21 @@ ALLOWED = {
     "report": {"experiments", "training"},
     "nn": {"attention", "layers"},
     "hf": {"experiments", "training", "models", "layers", "attention", "backend", "ops"},
-    "bench": {"attention", "backend", "hf", "ops", "training", "report"},
+    "bench": {
+        *(
+            "attention",
+            "backend",
+            "context",
+            "data",
+            "decoding",
+            "experiments",
+            "generation",
+            "hf",
+            "layers",
+            "models",
+        ),
+        *("ops", "report", "training"),
+    },
     "web": {"experiments", "training", "generation", "models", "ops"},
     "cli": {"arguments", "commands", "options"},
     "arguments": set(),
@@ -42,7 +57,7 @@ ALLOWED = {
 }
 # inside ops a file imports only files before it
 OPS = (
-    *("shapes", "tracing", "memo", "precision", "state", "checks", "geometric", "feature_maps", "coefficients"),
+    *("shapes", "tracing", "memo", "autocast", "state", "checks", "geometric", "feature_maps", "coefficients"),
     *("convolution", "row_norm", "recurrent", "pair_weights", "chunked", "quadratic", "bidirectional"),
     *("softmax", "connection", "adaptive", "heavy_ball", "lsh", "random_features", "__init__"),
 )
@@ -74,6 +89,7 @@ def imported_packages(path: Path, root: Path = ROOT) -> set[str]:
 
 
 MODULES = sorted(ROOT.rglob("*.py"))
+COMMANDS = ("drawing", "translating", "predicting", "writing", "reproduce", "listing", "shipping", "queue", "sweep")
 CPLUSPLUS = sorted(path for path in ROOT.rglob("*") if path.suffix in (".h", ".cpp"))
 
 
@@ -98,7 +114,7 @@ def test_the_check_sees_relative_and_absolute_imports(tmp_path: Path) -> None:
     probe = tmp_path / "layers" / "probe.py"
     probe.parent.mkdir()
     probe.write_text(
-        "from ..models.encoder import Encoder\nimport momentum_transformer.data.copy\nfrom .block import X\n"
+        "from ..models.encoder import Encoder\nimport momentum_transformer.data.copy_sequences\nfrom .block import X\n"
     )
     assert imported_packages(probe, tmp_path) == {"models", "data", "layers"}
 
@@ -132,3 +148,21 @@ def test_every_file_of_cplusplus_says_what_it_is_for_in_lines_that_fit(path: Pat
     assert lines[0].startswith("// ")
     wide = [number for number, line in enumerate(lines, start=1) if len(line) > MOST_COLUMNS]
     assert not wide, f"{path.name} has long lines: {wide}"
+
+
+def test_a_basename_stands_once_in_the_tree() -> None:
+    counted = Counter(path.name for path in MODULES if path.stem not in ("__init__", "__main__"))
+    assert not {name for name, count in counted.items() if count > 1}
+
+
+def test_commands_are_in_commands_and_not_in_experiments() -> None:
+    assert {path.stem for path in (ROOT / "commands").glob("*.py")} > set(COMMANDS)
+    assert not {path.stem for path in (ROOT / "experiments").rglob("*.py")} & set(COMMANDS)
+    talking = [path.name for path in (ROOT / "experiments").rglob("*.py") if "`momentum " in path.read_text()[:200]]
+    assert not talking, f"a command's work belongs in commands: {talking}"
+
+
+def test_an_experiment_of_several_files_is_a_folder() -> None:
+    files = [path.stem for path in (ROOT / "experiments").glob("*.py")]
+    parts = [name for name in files if any(name.startswith(f"{other}_") for other in files if other != name)]
+    assert not parts, f"make folders of {parts}"

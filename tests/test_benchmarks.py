@@ -4,13 +4,17 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks import blocks, decoding, profile, scaling, translation, versions
-from benchmarks.generation import MEMBERS, measure, subjects, trained, untrained
 
-from momentum_transformer.bench import contexts
-from momentum_transformer.experiments.pictures import PICTURE_MODELS
+from momentum_transformer.bench import blocks, contexts
+from momentum_transformer.bench import decoding_speed as decoding
+from momentum_transformer.bench import kernel_profile as profile
+from momentum_transformer.bench import older_version as versions
+from momentum_transformer.bench import sequence_scaling as scaling
+from momentum_transformer.bench import translation_speed as translation
+from momentum_transformer.bench.picture_speed import MEMBERS, measure, subjects, trained, untrained
+from momentum_transformer.experiments.pictures.picture_task import PICTURE_MODELS
 from momentum_transformer.experiments.runs import Request, run_training
-from momentum_transformer.experiments.translation_scales import TRANSLATION_MODELS
+from momentum_transformer.experiments.translation.translation_scales import TRANSLATION_MODELS
 
 
 def test_generation_measures_every_model_and_softmax_both_ways() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from momentum_transformer.bounded import DEPTH, parse_json, read_bounded
 from momentum_transformer.cli import main
-from momentum_transformer.data.cache import cached
+from momentum_transformer.data.array_cache import cached
 from momentum_transformer.data.cifar10_pickle import PickleError, read_pickle
 from momentum_transformer.data.png import SIGNATURE
 from momentum_transformer.errors import MOST_CHARACTERS, UserError, one_line

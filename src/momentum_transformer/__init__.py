@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from .attention import cu_seqlens, linear_attention, momentum_attention, recurrent_attention
     from .backend.choose import backends
     from .context import context_parallel
-    from .layers.convolution import ShortConvolution
-    from .layers.family import (
+    from .layers.family_mixers import (
         DeltaAttention,
         GatedDeltaAttention,
         GatedMomentumAttention,
@@ -18,10 +17,11 @@ if TYPE_CHECKING:
         RetentionAttention,
     )
     from .layers.linformer import LinformerAttention
-    from .layers.mixers import LinearAttention, MomentumAttention, SoftmaxAttention, WindowAttention
+    from .layers.paper_mixers import LinearAttention, MomentumAttention, SoftmaxAttention, WindowAttention
     from .layers.performer import PerformerAttention
     from .layers.reformer import ReformerAttention
     from .layers.residual import AdaptiveMomentumResidual, MomentumResidual, PlainResidual
+    from .layers.short_convolution import ShortConvolution
     from .loading import load
     from .models.classifier import SequenceClassifier
     from .models.encoder import Encoder
@@ -40,8 +40,8 @@ _HOMES = {
     ".attention": ("cu_seqlens", "linear_attention", "momentum_attention", "recurrent_attention"),
     ".backend.choose": ("backends",),
     ".context": ("context_parallel",),
-    ".layers.convolution": ("ShortConvolution",),
-    ".layers.family": (
+    ".layers.short_convolution": ("ShortConvolution",),
+    ".layers.family_mixers": (
         "DeltaAttention",
         "GatedDeltaAttention",
         "GatedMomentumAttention",
@@ -49,7 +49,7 @@ _HOMES = {
         "RetentionAttention",
     ),
     ".layers.linformer": ("LinformerAttention",),
-    ".layers.mixers": ("LinearAttention", "MomentumAttention", "SoftmaxAttention", "WindowAttention"),
+    ".layers.paper_mixers": ("LinearAttention", "MomentumAttention", "SoftmaxAttention", "WindowAttention"),
     ".layers.performer": ("PerformerAttention",),
     ".layers.reformer": ("ReformerAttention",),
     ".layers.residual": ("AdaptiveMomentumResidual", "MomentumResidual", "PlainResidual"),

@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _check_subject(name: str, subject: str) -> None:
-    from .commands.training import check_subject
+    from .commands.run_commands import check_subject
 
     check_subject(name, subject)
 

@@ -34,9 +34,9 @@ def load(path: str | Path, *, checkpoint: str = "best") -> nn.Module:
 
 def _from_transformers(folder: Path, stored: dict[str, Any]) -> nn.Module:
     try:
-        from .hf.configuration import MomentumConfig
         from .hf.conversion import to_native
         from .hf.modeling import MomentumForCausalLM, MomentumForSequenceClassification
+        from .hf.momentum_config import MomentumConfig
     except ModuleNotFoundError as error:
         raise RunError(f"{folder} is a folder of Transformers and needs {error.name}: {install_hint('hf')}") from None
     if stored["model_type"] != MomentumConfig.model_type:

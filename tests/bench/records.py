@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from momentum_transformer.bench.shapes import Shape
+from momentum_transformer.bench.measured_shapes import Shape
 from momentum_transformer.bench.timing import DIRECTIONS
 
 SHAPES = (Shape(64, 8, 128, 32), Shape(4, 8, 3072, 32))

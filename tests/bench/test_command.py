@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from momentum_transformer.bench.measured_shapes import Shape
 from momentum_transformer.bench.memory import measure
-from momentum_transformer.bench.shapes import Shape
 from momentum_transformer.bench.suite import read
 from momentum_transformer.cli import main
 

@@ -11,15 +11,16 @@ import torch
 from rich.console import Console
 
 from momentum_transformer import recurrent_attention
-from momentum_transformer.bench import family_tables, tables
+from momentum_transformer.bench import attention_tables as tables
+from momentum_transformer.bench import family_tables
 from momentum_transformer.bench.bars import columns, family_targets, limits
 from momentum_transformer.bench.contestants import FAMILY, Contestant, adapted, find, inputs
-from momentum_transformer.bench.family import OTHERS, QUICK_FAMILY, run_family, served_by
+from momentum_transformer.bench.family_suite import OTHERS, QUICK_FAMILY, run_family, served_by
 from momentum_transformer.bench.gate import judge
 from momentum_transformer.bench.limits import bytes_moved, operations
+from momentum_transformer.bench.measured_shapes import BenchError, Shape
 from momentum_transformer.bench.members import EXTRAS, attend_member, names
 from momentum_transformer.bench.memory import measure
-from momentum_transformer.bench.shapes import BenchError, Shape
 from momentum_transformer.bench.suite import read, write
 from tests.bench.records import family_record
 

@@ -8,7 +8,7 @@ import torch
 from momentum_transformer import elu_plus_one, linear_attention, momentum_attention, softmax_attention
 from momentum_transformer.bench.contestants import BETA, OWN, PEERS, SDPA, Contestant, UnavailableError, find
 from momentum_transformer.bench.gate import judge
-from momentum_transformer.bench.shapes import BenchError
+from momentum_transformer.bench.measured_shapes import BenchError
 
 Tensor = torch.Tensor
 

@@ -5,7 +5,7 @@ import torch
 
 from momentum_transformer.backend.cpu.native_backend import status
 from momentum_transformer.bench.limits import bounds_table, bytes_moved, measure_limits, operations, threads_table
-from momentum_transformer.bench.shapes import Shape
+from momentum_transformer.bench.measured_shapes import Shape
 from momentum_transformer.bench.timing import Budget
 from tests.bench.records import record
 

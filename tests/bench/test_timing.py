@@ -7,7 +7,7 @@ import pytest
 
 from momentum_transformer import linear_attention, momentum_attention
 from momentum_transformer.bench.contestants import Contestant
-from momentum_transformer.bench.shapes import BenchError, Shape, parse_shape
+from momentum_transformer.bench.measured_shapes import BenchError, Shape, parse_shape
 from momentum_transformer.bench.timing import Budget, growth, interleave, once, paired_ratio, time_shape
 
 LINEAR = Contestant("chunked linear", "linear", lambda: linear_attention)

@@ -1,12 +1,12 @@
-"""The clock of benchmarks/training.py: it sees attention forward and backward, and changes nothing."""
+"""The clock of bench/training_step.py: it sees attention forward and backward, and changes nothing."""
 
 from typing import Any
 
 import pytest
 import torch
-from benchmarks import training
 
 from momentum_transformer import recurrent_attention
+from momentum_transformer.bench import training_step as training
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from momentum_transformer.bench import tables
+from momentum_transformer.bench import attention_tables as tables
+from momentum_transformer.bench.measured_shapes import BenchError
 from momentum_transformer.bench.plot import draw
-from momentum_transformer.bench.shapes import BenchError
 from momentum_transformer.bench.suite import read, write
 from momentum_transformer.bench.targets import all_targets, crossover, long_rows
 from tests.bench.records import SHAPES, record

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from momentum_transformer.data.cache import Arrays, cached, identity_of
+from momentum_transformer.data.array_cache import Arrays, cached, identity_of
 from momentum_transformer.data.folder import DataError
 
 

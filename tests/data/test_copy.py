@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from momentum_transformer.data.copy import copy_batch
+from momentum_transformer.data.copy_sequences import copy_batch
 
 
 def test_each_sequence_is_a_word_a_separator_and_the_word_again() -> None:

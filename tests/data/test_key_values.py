@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from momentum_transformer.data.key_values import recall_batch
-from momentum_transformer.data.scored import ScoredSequences
+from momentum_transformer.data.scored_sequences import ScoredSequences
 
 
 def remembered(tokens: list[int], writes: int) -> tuple[dict[int, int], dict[int, int]]:

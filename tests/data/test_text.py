@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from momentum_transformer.data.folder import DataError
-from momentum_transformer.data.text import load_text
+from momentum_transformer.data.movie_reviews import load_text
 
 from .official import official
 from .small_sets import write_reviews

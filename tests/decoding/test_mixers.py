@@ -30,7 +30,7 @@ from momentum_transformer.backend.cpu.library import Missing, native
 from momentum_transformer.backend.cpu.native_backend import status
 from momentum_transformer.decoding.decoder import Decoder, can_decode, refusal
 from momentum_transformer.layers.gates import Gate
-from momentum_transformer.layers.mixers import LearnedMomentumAttention
+from momentum_transformer.layers.paper_mixers import LearnedMomentumAttention
 from momentum_transformer.layers.parts import Tail
 from momentum_transformer.layers.situation import Mixer
 from momentum_transformer.models.encoder import EncoderState

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from momentum_transformer.cli import main
+from momentum_transformer.commands.queue import run_queue
+from momentum_transformer.commands.reproduce import run_study
 from momentum_transformer.experiments import REPRODUCTIONS
 from momentum_transformer.experiments.experiment import Study, Variant
 from momentum_transformer.experiments.gap import APART, FITTED, GAP, GAP_MODELS, GAP_TASKS, SIZED
-from momentum_transformer.experiments.queue import run_queue
-from momentum_transformer.experiments.reproduce import asked, at_rate, best_of, finished_in, requests, run_study
 from momentum_transformer.experiments.runs import Request
 from momentum_transformer.experiments.sizes import parameter_count, state_bytes
+from momentum_transformer.experiments.study_runs import asked, at_rate, best_of, finished_in, requests
 from momentum_transformer.training.run_directory import RunDirectory
 
 TOY = Study("toy", "Toy", "recall", (Variant("linear", rates=(1.0, 1 / 3, 3.0)), Variant("softmax")))

@@ -14,11 +14,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from momentum_transformer.commands.reproduce import run_study
 from momentum_transformer.data.folder import DataError
 from momentum_transformer.experiments import EXPERIMENTS, REPRODUCTIONS
 from momentum_transformer.experiments.configuration import ConfigurationError, from_json, to_json
-from momentum_transformer.experiments.lra import LraTask
-from momentum_transformer.experiments.lra_scales import (
+from momentum_transformer.experiments.lra.lra_scales import (
     LRA_MODELS,
     PAPER_LRA_MODELS,
     PAPER_TABLE,
@@ -27,8 +27,9 @@ from momentum_transformer.experiments.lra_scales import (
     Protocol,
     lra_config,
 )
-from momentum_transformer.experiments.reproduce import requests, run_study
+from momentum_transformer.experiments.lra.lra_task import LraTask
 from momentum_transformer.experiments.runs import Request, load_task, run_evaluation, run_training
+from momentum_transformer.experiments.study_runs import requests
 from momentum_transformer.layers.situation import Situation
 from momentum_transformer.training.run_directory import RunDirectory
 from tests.data.small_sets import write_arena

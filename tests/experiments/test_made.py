@@ -9,11 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from momentum_transformer.cli import main
-from momentum_transformer.data.scored import ScoredSequences
+from momentum_transformer.data.scored_sequences import ScoredSequences
 from momentum_transformer.experiments import EXPERIMENTS
 from momentum_transformer.experiments.configuration import ConfigurationError
-from momentum_transformer.experiments.made import MADE_MODELS, MadeTask, score_numbers, score_symbols
 from momentum_transformer.experiments.runs import Request, run_training
+from momentum_transformer.experiments.synthetic.synthetic_task import (
+    MADE_MODELS,
+    MadeTask,
+    score_numbers,
+    score_symbols,
+)
 from momentum_transformer.training.run_directory import RunDirectory
 
 MADE = ("recall", "recall-rewrite", "selective-copy", "parity", "s3", "regression")

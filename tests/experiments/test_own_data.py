@@ -111,7 +111,7 @@ def test_predict_labels_lines_tables_and_standard_input(
 
 
 def test_a_label_does_not_depend_on_the_lines_beside_it(labelled: Path) -> None:
-    from momentum_transformer.experiments.predicting import classify
+    from momentum_transformer.commands.predicting import classify
 
     task, _, _ = load_task(labelled / "run")
     assert isinstance(task, TableTask)

@@ -11,9 +11,9 @@ import torch
 from momentum_transformer.data.folder import DataError, data_root
 from momentum_transformer.experiments import EXPERIMENTS, REPRODUCTIONS
 from momentum_transformer.experiments.configuration import ConfigurationError, from_json, to_json
-from momentum_transformer.experiments.models import FAMILY
-from momentum_transformer.experiments.picture_scales import PAPER_TABLES, PictureConfig
-from momentum_transformer.experiments.pictures import PICTURE_MODELS, PictureTask
+from momentum_transformer.experiments.named_models import FAMILY
+from momentum_transformer.experiments.pictures.picture_scales import PAPER_TABLES, PictureConfig
+from momentum_transformer.experiments.pictures.picture_task import PICTURE_MODELS, PictureTask
 from momentum_transformer.experiments.runs import Request, load_task, run_evaluation, run_training
 from momentum_transformer.models.logistic_mixture import mixture_log_likelihood
 from momentum_transformer.training.run_directory import RunDirectory, RunError

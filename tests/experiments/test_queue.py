@@ -13,12 +13,14 @@ import pytest
 import torch
 from rich.console import Console
 
-from momentum_transformer.experiments import EXPERIMENTS, REPRODUCTIONS, queue, tables
+from momentum_transformer.commands import queue
+from momentum_transformer.commands.queue import run_queue, running
+from momentum_transformer.commands.queue_state import Progress, queue_state, seconds_left, show_queue
+from momentum_transformer.experiments import EXPERIMENTS, REPRODUCTIONS
+from momentum_transformer.experiments import paper_tables as tables
 from momentum_transformer.experiments.experiment import Study, Variant
-from momentum_transformer.experiments.queue import run_queue, running
-from momentum_transformer.experiments.queue_state import Progress, queue_state, seconds_left, show_queue
-from momentum_transformer.experiments.reproduce import is_done, requests
 from momentum_transformer.experiments.runs import Request, run_training
+from momentum_transformer.experiments.study_runs import is_done, requests
 from momentum_transformer.training.loop import TrainingError
 from momentum_transformer.training.run_directory import RunDirectory, RunError
 
@@ -27,7 +29,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from momentum_transformer.experiments.experiment import Study, Variant
-from momentum_transformer.experiments.queue import run_queue
+from momentum_transformer.commands.queue import run_queue
 from momentum_transformer.training import loop
 
 saves, save = 0, loop.save_checkpoint
@@ -251,7 +253,7 @@ def test_the_command_takes_the_lowest_priority(tmp_path: Path, monkeypatch: pyte
         return True
 
     monkeypatch.setattr(os, "nice", niceness.append)
-    monkeypatch.setattr(commands.training, "run_queue", noted)
+    monkeypatch.setattr(commands.run_commands, "run_queue", noted)
     command = options.Reproduce(
         "tables", scale="medium", queue=True, runs=tmp_path / "runs", results=tmp_path / "results"
     )

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from momentum_transformer.experiments import shipping
+from momentum_transformer.commands import shipping
 from momentum_transformer.experiments.runs import Request, load_run
 from momentum_transformer.experiments.shipped import SHIPPED, shipped_run
 from momentum_transformer.training.checkpoint import read_checkpoint
 from momentum_transformer.training.run_directory import RunDirectory, find_runs
-from momentum_transformer.web.runs import load_models
+from momentum_transformer.web.served_runs import load_models
 
 MOST_BYTES = 12 * 10**6
 

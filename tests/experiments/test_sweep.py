@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from momentum_transformer.cli import main
-from momentum_transformer.experiments import reproduce
+from momentum_transformer.commands import reproduce
+from momentum_transformer.commands.reproduce import run_study
+from momentum_transformer.commands.sweep import slurm_script, sweep
 from momentum_transformer.experiments.experiment import Study, Variant
-from momentum_transformer.experiments.reproduce import run_study
 from momentum_transformer.experiments.runs import Request, run_training
-from momentum_transformer.experiments.sweep import slurm_script, sweep
 from momentum_transformer.training.loop import TrainingError
 from momentum_transformer.training.run_directory import RunDirectory
 

@@ -12,16 +12,19 @@ from typing import Any
 import pytest
 
 from momentum_transformer.cli import main
+from momentum_transformer.commands.reproduce import run_study
 from momentum_transformer.data.folder import DataError
 from momentum_transformer.data.parallel_text import read_pair
 from momentum_transformer.data.subwords import Subwords
 from momentum_transformer.experiments.experiment import Study, Variant
-from momentum_transformer.experiments.reproduce import run_study
 from momentum_transformer.experiments.runs import Request, load_task, run_training
-from momentum_transformer.experiments.translating import load_translation_task
-from momentum_transformer.experiments.translation import TranslationTask
-from momentum_transformer.experiments.translation_scales import TRANSLATION_MODELS, translation_config
-from momentum_transformer.experiments.translator import Translator
+from momentum_transformer.experiments.trained_tasks import load_translation_task
+from momentum_transformer.experiments.translation.text_translator import Translator
+from momentum_transformer.experiments.translation.translation_scales import (
+    TRANSLATION_MODELS,
+    translation_config,
+)
+from momentum_transformer.experiments.translation.translation_task import TranslationTask
 from momentum_transformer.report.page import write_report
 from momentum_transformer.training.run_directory import RunDirectory, RunError
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from momentum_transformer.cli import main
-from momentum_transformer.experiments.writing import readable, until
+from momentum_transformer.commands.writing import until
+from momentum_transformer.experiments.prompts import readable
 
 WORDS = "To be, or not to be: that is the question.\n" * 60
 

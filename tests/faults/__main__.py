@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.record import machine, save
+
+from momentum_transformer.bench.record import machine, save
 
 from . import studies, training
 from .row import Row

@@ -20,7 +20,8 @@ from typing import NoReturn
 import torch
 
 from momentum_transformer.cli import main
-from momentum_transformer.training import recorder, run_directory
+from momentum_transformer.training import metrics_recorder as recorder
+from momentum_transformer.training import run_directory
 
 LONGEST = 400.0  # seconds after which an attempt is called stuck
 MODES = {"count": 0, "before": 1, "after": 2, "full": 3, "read-only": 4}  # of shim.c

@@ -18,7 +18,7 @@ from momentum_transformer import load
 from momentum_transformer.experiments.runs import Request, run_training
 from momentum_transformer.training.distributed import World
 from momentum_transformer.training.sharded import load_shards, save_shards
-from momentum_transformer.web.training import Watch
+from momentum_transformer.web.training_view import Watch
 
 from .mutations import Mutate, any_bytes, json_lines, json_values, safetensors_header
 from .workers import Parser

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from momentum_transformer.commands.lines import line_batches
 from momentum_transformer.data import picture_files
 from momentum_transformer.data.png import write_grey_png
 from momentum_transformer.data.table_file import read_table
-from momentum_transformer.experiments.lines import line_batches
 
 from .mutations import any_bytes, json_lines, packed, png_chunks, tar, tar_headers
 from .workers import Parser

@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from momentum_transformer.data import cache, cifar10, idx, listops, parallel_text, pathfinder, retrieval, text
+from momentum_transformer.data import array_cache as cache
+from momentum_transformer.data import cifar10, idx, listops, parallel_text, pathfinder, retrieval
+from momentum_transformer.data import movie_reviews as text
 from momentum_transformer.data.plain_text import read_documents
 from momentum_transformer.data.png import write_grey_png
 from momentum_transformer.data.subwords import Subwords
 from momentum_transformer.data.units import load_units
 from momentum_transformer.experiments.configuration import override, to_json
 from momentum_transformer.experiments.runs import Request, load_run, make_task
-from momentum_transformer.experiments.translation_scoring import read_steps
+from momentum_transformer.experiments.translation.translation_scoring import read_steps
 from momentum_transformer.report.collect import collect
 from momentum_transformer.training.checkpoint import load_model, load_optimizer, save_checkpoint
 from momentum_transformer.training.run_directory import RunDirectory

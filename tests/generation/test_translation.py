@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from momentum_transformer.generation.translation import refine, translate, translate_greedily
+from momentum_transformer.generation.sentences import refine, translate, translate_greedily
 from momentum_transformer.models import NonAutoregressiveTranslator
 
 from ..models.sentences import MIXERS, refining, sentences, wordwise

@@ -18,9 +18,9 @@ import transformers
 from momentum_transformer import recurrent_attention
 from momentum_transformer.backend.choose import backends
 from momentum_transformer.hf import accelerate, restore
-from momentum_transformer.hf.convolution import causal_conv1d_fn, causal_conv1d_update
-from momentum_transformer.hf.delta import delta_rule, delta_step
-from momentum_transformer.hf.mixers import MIXERS, mixer_class
+from momentum_transformer.hf.causal_conv1d import causal_conv1d_fn, causal_conv1d_update
+from momentum_transformer.hf.gated_delta import delta_rule, delta_step
+from momentum_transformer.hf.served_mixers import MIXERS, mixer_class
 
 from .small_models import OPTIONS, VOCABULARY, small_model
 
@@ -242,7 +242,7 @@ class Calls:
             self.count += 1
             return recurrent_attention(*args, **kwargs)
 
-        monkeypatch.setattr("momentum_transformer.hf.delta.recurrent_attention", counted)
+        monkeypatch.setattr("momentum_transformer.hf.gated_delta.recurrent_attention", counted)
 
 
 @torch.no_grad()

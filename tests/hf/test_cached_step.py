@@ -10,8 +10,9 @@ pytest.importorskip("transformers", reason="the extra hf is not installed", minv
 from momentum_transformer.backend.choose import backends
 from momentum_transformer.backend.cpu.cached_step_operator import convolution_step, state_step
 from momentum_transformer.backend.cpu.row_norm_operator import few_rows
-from momentum_transformer.hf import convolution, scalar_decay
-from momentum_transformer.hf.convolution import causal_conv1d_update
+from momentum_transformer.hf import causal_conv1d as convolution
+from momentum_transformer.hf import scalar_decay
+from momentum_transformer.hf.causal_conv1d import causal_conv1d_update
 from momentum_transformer.hf.scalar_decay import selective_state_update
 from momentum_transformer.ops.row_norm import GATINGS, row_norm
 

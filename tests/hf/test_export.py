@@ -13,7 +13,7 @@ pytest.importorskip("transformers", reason="transformers is not installed: pip i
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from momentum_transformer.cli import main
-from momentum_transformer.data.copy import SEPARATOR, copy_batch
+from momentum_transformer.data.copy_sequences import SEPARATOR, copy_batch
 from momentum_transformer.experiments.runs import Request, load_task, run_training
 from momentum_transformer.hf import MomentumForCausalLM, to_native
 from momentum_transformer.models.classifier import SequenceClassifier

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from momentum_transformer import MomentumResidual, ReformerAttention, SoftmaxAttention
 from momentum_transformer.models import NonAutoregressiveTranslator
+from momentum_transformer.models.nonautoregressive_translator import uniform_map
 from momentum_transformer.models.translation_layers import TranslationLayer
-from momentum_transformer.models.translator import uniform_map
 
 from .sentences import MIXERS, RESIDUALS, VOCABULARY, refining, sentences, sizes
 
@@ -142,7 +142,7 @@ def test_words_are_found_a_few_rows_of_logits_at_a_time(monkeypatch: pytest.Monk
     _, mask = sentences(70, 3, 60)
     hidden = torch.randn(3, 70, model.decoder1.width, dtype=torch.float64)
     expected = model.tokens(model.logits(hidden[mask], first=True), mask)
-    monkeypatch.setattr("momentum_transformer.models.translator.LOGITS", 1)
+    monkeypatch.setattr("momentum_transformer.models.nonautoregressive_translator.LOGITS", 1)
     seen: list[int] = []
     logits = model.decoder1.logits
 

@@ -7,10 +7,10 @@ import pytest
 
 from momentum_transformer.experiments.experiment import Variant
 from momentum_transformer.experiments.gap import APART, GAP_TASKS, SIZED, WITHOUT, GapTask
-from momentum_transformer.experiments.reproduce import asked, at_rate
+from momentum_transformer.experiments.study_runs import asked, at_rate
 from momentum_transformer.report.collect import collect
 from momentum_transformer.report.entries import chosen, index, no_gap, shares
-from momentum_transformer.report.gap import meets_bar, results
+from momentum_transformer.report.gap_section import meets_bar, results
 from momentum_transformer.report.page import write_report
 
 from .made_up import add_run

@@ -9,8 +9,8 @@ import pytest
 
 from momentum_transformer.experiments import REPRODUCTIONS
 from momentum_transformer.experiments.configuration import to_json
-from momentum_transformer.experiments.lra_scales import TASKS
-from momentum_transformer.experiments.reproduce import requests
+from momentum_transformer.experiments.lra.lra_scales import TASKS
+from momentum_transformer.experiments.study_runs import requests
 from momentum_transformer.report.page import write_report
 from momentum_transformer.training import run_directory
 from momentum_transformer.training.run_directory import RunDirectory, RunError
@@ -98,7 +98,7 @@ def benchmark() -> dict[str, Any]:
         for n in (1024, 4096)
     ]
     return {
-        "command": "python -m benchmarks.lra",
+        "command": "python -m momentum_transformer.bench.lra_speed",
         "machine": {"cpu": "some", "threads": 2, "torch": "2"},
         "shape": "small",
         "lengths": lengths,
@@ -121,5 +121,5 @@ def test_what_was_measured_against_length_is_shown_where_it_lies_among_the_runs(
     assert "Making the batch is 0.10 % of a momentum step" in text
     assert "4 times as many, the memory of softmax grows 4.0 times" in text
     (tmp_path / "runs" / "lra.json").write_text("{}")
-    with pytest.raises(RunError, match=r"lra.json is not what benchmarks/lra.py writes: KeyError"):
+    with pytest.raises(RunError, match=r"lra.json is not what bench/lra_speed.py writes: KeyError"):
         write_report([tmp_path / "runs"], tmp_path / "report")

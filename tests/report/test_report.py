@@ -10,9 +10,9 @@ import torch
 
 from momentum_transformer.experiments import REPRODUCTIONS
 from momentum_transformer.experiments.configuration import to_json
-from momentum_transformer.experiments.picture_scales import SHAPES
-from momentum_transformer.experiments.reproduce import requests
+from momentum_transformer.experiments.pictures.picture_scales import SHAPES
 from momentum_transformer.experiments.runs import Request
+from momentum_transformer.experiments.study_runs import requests
 from momentum_transformer.generation.grids import save_grid
 from momentum_transformer.report.page import write_report
 from momentum_transformer.report.section import separated

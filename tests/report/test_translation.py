@@ -7,7 +7,7 @@ import pytest
 
 from momentum_transformer.experiments import REPRODUCTIONS
 from momentum_transformer.experiments.configuration import to_json
-from momentum_transformer.experiments.reproduce import requests
+from momentum_transformer.experiments.study_runs import requests
 from momentum_transformer.report.page import write_report
 from momentum_transformer.training.run_directory import RunDirectory
 

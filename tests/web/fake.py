@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from momentum_transformer.web.models import Draft, Example, Picture, RefusedError, Step, Written
+from momentum_transformer.web.page_models import Draft, Example, Picture, RefusedError, Step, Written
 from momentum_transformer.web.server import Server, open_socket
 from momentum_transformer.web.studio import Studio
-from momentum_transformer.web.training import Watch
+from momentum_transformer.web.training_view import Watch
 
 SMALL = Picture(4, 4, 1)
 

@@ -11,9 +11,9 @@ from starlette.testclient import TestClient
 import momentum_transformer.web
 from momentum_transformer.web.app import STATIC, Answer, create_app
 from momentum_transformer.web.messages import MAX_BYTES, DrawRequest
-from momentum_transformer.web.models import Example
+from momentum_transformer.web.page_models import Example
 from momentum_transformer.web.studio import Studio
-from momentum_transformer.web.training import Watch
+from momentum_transformer.web.training_view import Watch
 
 from .fake import FakeModel, FakeTranslator, FakeWriter, ask, ask_text, ask_translation
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from momentum_transformer.web.studio import Studio
-from momentum_transformer.web.training import Watch
+from momentum_transformer.web.training_view import Watch
 
 from .cards import card, number
 from .contrast import CONTRAST

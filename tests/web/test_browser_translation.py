@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from momentum_transformer.web.models import Example
+from momentum_transformer.web.page_models import Example
 from momentum_transformer.web.studio import Studio
 
 from .cards import card, number

@@ -11,7 +11,7 @@ from momentum_transformer.web.messages import (
     parse_draw_request,
     parse_translate_request,
 )
-from momentum_transformer.web.models import Picture
+from momentum_transformer.web.page_models import Picture
 
 from .fake import FakeModel, FakeTranslator, ask, ask_translation
 

@@ -15,9 +15,9 @@ from momentum_transformer.generation.pixels import draw_images
 from momentum_transformer.models.logistic_mixture import mixture_log_likelihood
 from momentum_transformer.training.checkpoint import CheckpointError, save_checkpoint
 from momentum_transformer.training.run_directory import RunDirectory, RunError
-from momentum_transformer.web.models import Picture
-from momentum_transformer.web.pictures import TrainedModel
-from momentum_transformer.web.runs import EXAMPLES, load_models
+from momentum_transformer.web.drawers import TrainedModel
+from momentum_transformer.web.page_models import Picture
+from momentum_transformer.web.served_runs import EXAMPLES, load_models
 
 MODELS = ("softmax", "linear", "momentum", "adaptive-momentum")
 

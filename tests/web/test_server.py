@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from momentum_transformer.web import ServeError
-from momentum_transformer.web.models import Picture
+from momentum_transformer.web.page_models import Picture
 from momentum_transformer.web.server import address, is_private, open_socket
 from momentum_transformer.web.studio import Studio
 
@@ -152,7 +152,7 @@ def test_only_the_loopback_is_private() -> None:
 PROGRAM = """
 from momentum_transformer.web.server import open_socket, serve
 from momentum_transformer.web.studio import Studio
-from momentum_transformer.web.training import Watch
+from momentum_transformer.web.training_view import Watch
 from tests.web.fake import FakeModel
 from tests.web.test_server import ENDLESS
 listening = open_socket("127.0.0.1", 0)

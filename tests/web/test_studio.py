@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from momentum_transformer.web.messages import DrawRequest, Request, TranslateRequest, WriteRequest
-from momentum_transformer.web.models import Drawable, Picture, Step, describe
+from momentum_transformer.web.page_models import Drawable, Picture, Step, describe
 from momentum_transformer.web.studio import BusyError, Studio
 
 from .fake import FakeModel, FakeTranslator, FakeWriter

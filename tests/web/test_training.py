@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from momentum_transformer.web import training
-from momentum_transformer.web.training import MOST_POINTS, MOST_RUNS, MOST_SAMPLES, Lines, Watch, thinned
+from momentum_transformer.web import training_view as training
+from momentum_transformer.web.training_view import MOST_POINTS, MOST_RUNS, MOST_SAMPLES, Lines, Watch, thinned
 
 
 def begin(root: Path, name: str = "run", *, steps: int = 100) -> Path:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from momentum_transformer.experiments.translating import load_translation_task
-from momentum_transformer.experiments.translator import Translator
+from momentum_transformer.experiments.trained_tasks import load_translation_task
+from momentum_transformer.experiments.translation.text_translator import Translator
 from momentum_transformer.training.run_directory import RunError
 from momentum_transformer.web.app import create_app
-from momentum_transformer.web.models import RefusedError
-from momentum_transformer.web.runs import load_models
+from momentum_transformer.web.page_models import RefusedError
+from momentum_transformer.web.served_runs import load_models
 from momentum_transformer.web.studio import Studio
 from momentum_transformer.web.translators import TrainedTranslator
 

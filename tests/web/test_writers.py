@@ -10,8 +10,8 @@ from momentum_transformer.experiments.runs import Request, run_training
 from momentum_transformer.generation.tokens import Sampling, Writer
 from momentum_transformer.training.run_directory import RunDirectory
 from momentum_transformer.web.app import create_app
-from momentum_transformer.web.models import RefusedError
-from momentum_transformer.web.runs import Loaded, load_models
+from momentum_transformer.web.page_models import RefusedError
+from momentum_transformer.web.served_runs import Loaded, load_models
 from momentum_transformer.web.studio import Studio
 
 from .fake import ask_text

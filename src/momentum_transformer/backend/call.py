@@ -4,10 +4,10 @@ from typing import NamedTuple, Protocol
 
 import torch
 
+from ..ops.autocast import full_precision
 from ..ops.checks import wide_dtype
 from ..ops.coefficients import Coefficients
 from ..ops.feature_maps import FeatureMap, elu_plus_one, feature_width
-from ..ops.precision import full_precision
 from ..ops.shapes import Tensor
 from ..ops.state import RecurrentState
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import torch
 
+from ..ops.autocast import full_precision
 from ..ops.bidirectional import bidirectional, key_weights, weights_by_distance
 from ..ops.chunked import chunked_scan
 from ..ops.coefficients import forget_at, skip_masked
 from ..ops.memo import memo
-from ..ops.precision import full_precision
 from ..ops.quadratic import momentum_quadratic
 from ..ops.recurrent import Attended, token_by_token
 from ..ops.shapes import Tensor

@@ -6,7 +6,7 @@ from typing import Any
 
 from .contestants import GATED_DELTA_PEER, KDA_PEER, TOKEN_PEER
 from .limits import bytes_moved, operations
-from .shapes import FAMILY_SHAPES, KDA_SHAPES, TOKENS, Shape
+from .measured_shapes import FAMILY_SHAPES, KDA_SHAPES, TOKENS, Shape
 from .targets import Cell, Record, Target, best
 
 MEMORY_RATIO = 1.3  # to inputs, outputs and gradients

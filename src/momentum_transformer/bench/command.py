@@ -12,9 +12,10 @@ from ..backend.choose import active_backend
 from ..backend.choose import backends as statuses
 from ..install import install_hint
 from ..training.allocator import keep_freed_memory
-from . import family_tables, tables
-from .family import FULL_FAMILY, QUICK_FAMILY, run_family
-from .shapes import BenchError, Shape, parse_shape
+from . import attention_tables as tables
+from . import family_tables
+from .family_suite import FULL_FAMILY, QUICK_FAMILY, run_family
+from .measured_shapes import BenchError, Shape, parse_shape
 from .suite import FULL, QUICK, run, write
 
 

@@ -16,8 +16,8 @@ from ..attention import linear_attention, momentum_attention
 from ..backend.choose import backends
 from ..ops.shapes import Tensor
 from . import peers
+from .measured_shapes import BenchError
 from .members import EXTRAS, MemberName, attend_member, member_inputs
-from .shapes import BenchError
 
 Computes = Literal["linear", "momentum", "softmax"] | MemberName
 Attend = Callable[..., Any]

@@ -1,4 +1,4 @@
-"""Decoding against the length of the context, as benchmarks/decoding.py has measured it: a figure and a table."""
+"""Decoding against the length of the context, as bench/decoding_speed.py has measured it: a figure and a table."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..report.tables import Table
+from .attention_tables import contestants_table, memory_table, milliseconds, where
 from .bars import columns, family_targets, limits
-from .shapes import Shape
-from .tables import contestants_table, memory_table, milliseconds, where
+from .measured_shapes import Shape
 from .targets import Record, best
 
 

@@ -12,8 +12,8 @@ import torch
 from ..attention import linear_attention, momentum_attention
 from ..ops.shapes import Tensor
 from .contestants import BETA, Attend, Contestant, UnavailableError, inputs
+from .measured_shapes import Shape
 from .members import EXTRAS, attend_member, names
-from .shapes import Shape
 
 ODD = Shape(2, 3, 67, 7)
 # worst error of any element, relative to the largest element of the same tensor

@@ -19,8 +19,8 @@ from ..report.tables import Table
 from ..training.allocator import keep_freed_memory
 from ..training.run_directory import provenance
 from .contestants import BETA, Computes, UnavailableError, find, inputs, our
+from .measured_shapes import TARGETS, BenchError, Shape
 from .members import extra_bytes
-from .shapes import TARGETS, BenchError, Shape
 from .suite import write
 from .targets import BACKWARD_TIMES, FORWARD_TIMES, MOMENTUM_RATIO, SHARE, Record
 from .timing import DIRECTIONS, GEMM, Budget, interleave, moved_by_triad, once, prepare

@@ -16,8 +16,8 @@ import torch
 
 from ..training.allocator import keep_freed_memory
 from .contestants import adapted, find, inputs
+from .measured_shapes import BenchError, Shape, parse_shape
 from .members import extra_bytes
-from .shapes import BenchError, Shape, parse_shape
 from .timing import available_memory
 
 SMALLEST = 30e6  # bytes; below, the process's own comings and goings matter

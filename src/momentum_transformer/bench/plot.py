@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..report.figures import STYLE, svg
-from .shapes import Shape
+from .measured_shapes import Shape
 from .targets import Record, crossover
 from .timing import DIRECTIONS
 

@@ -11,8 +11,8 @@ from ..backend.choose import active_backend, backends
 from ..training.run_directory import provenance
 from .contestants import BETA, EVERYONE, OURS, OWN, SDPA, Attend, Contestant
 from .gate import judge
+from .measured_shapes import LENGTHS, LONG, MEMORY_LENGTHS, TARGETS, BenchError, Shape
 from .memory import measure
-from .shapes import LENGTHS, LONG, MEMORY_LENGTHS, TARGETS, BenchError, Shape
 from .timing import DIRECTIONS, Budget, time_shape
 
 FORMAT = 1

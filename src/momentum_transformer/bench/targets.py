@@ -6,7 +6,7 @@ from itertools import pairwise
 from math import log
 from typing import Any
 
-from .shapes import Shape
+from .measured_shapes import Shape
 
 Record = Mapping[str, Any]
 

@@ -13,8 +13,8 @@ import torch
 from ..ops.shapes import Tensor
 from ..training.allocator import give_back
 from .contestants import OURS, Attend, Contestant, adapted, inputs
+from .measured_shapes import Shape
 from .members import EXTRAS
-from .shapes import Shape
 
 Clock = Callable[[], float]
 Direction = Literal["forward", "forward+backward"]

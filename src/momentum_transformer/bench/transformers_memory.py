@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from .measured_shapes import BenchError
 from .memory import _status
-from .shapes import BenchError
 from .transformers_models import SUBJECTS, WHO, choose, mixers_of, training_step
 
 PEAK = Path("/proc/self/clear_refs")  # where Linux forgets the peak so far

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..install import install_hint
 from ..training.run_directory import provenance
-from .shapes import BenchError
+from .measured_shapes import BenchError
 from .suite import FORMAT
 
 WORKS = ("prefill", "training")
@@ -258,7 +258,7 @@ def _decode(model: Any, ids: Tensor, plan: Plan) -> dict[str, float]:
 
 
 def mixers_of(module: nn.Module) -> list[nn.Module]:
-    from ..hf.mixers import mixer_class
+    from ..hf.served_mixers import mixer_class
 
     return [one for one in module.modules() if mixer_class(one) is not None]
 
@@ -266,7 +266,7 @@ def mixers_of(module: nn.Module) -> list[nn.Module]:
 def choose(module: nn.Module, who: str) -> None:
     """Let Transformers run a module's mixers, or us."""
     from ..hf.exchange import prepare, switch_back, switch_over
-    from ..hf.mixers import mixer_class
+    from ..hf.served_mixers import mixer_class
 
     for mixer in mixers_of(module):
         found = mixer_class(mixer)

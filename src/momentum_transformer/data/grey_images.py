@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .cache import Arrays, cached, identity_of
+from .array_cache import Arrays, cached, identity_of
 from .cifar10 import cifar10_source, load_cifar10
 from .sequences import Sequences, Splits
 

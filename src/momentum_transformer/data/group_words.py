@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .scored import ScoredSequences
+from .scored_sequences import ScoredSequences
 
 Group = Literal["parity", "s3"]
 PERMUTATIONS = tuple(permutations(range(3)))

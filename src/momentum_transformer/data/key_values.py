@@ -7,7 +7,7 @@ the last value counts.
 import torch
 from torch import Tensor
 
-from .scored import ScoredSequences
+from .scored_sequences import ScoredSequences
 
 BLANK = 0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .cache import Arrays, cached, identity_of
+from .array_cache import Arrays, cached, identity_of
 from .folder import DataError
 from .sequences import Sequences, Splits, unflatten
 from .table_file import read_table

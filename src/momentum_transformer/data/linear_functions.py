@@ -7,7 +7,7 @@ normal, w is normal with variance 1 / d, so that the error of always saying 0 is
 import torch
 from torch import Tensor
 
-from .scored import ScoredSequences
+from .scored_sequences import ScoredSequences
 
 TINY_RIDGE = 1e-9  # without noise: far below every number that counts, and enough to solve with
 

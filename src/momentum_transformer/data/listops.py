@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..bounded import MEGABYTE, UNREADABLE, numbered_lines
-from .cache import Arrays, cached, identity_of
+from .array_cache import Arrays, cached, identity_of
 from .folder import DataError, candidates
 from .listops_evaluation import CLOSE, MOST_DEPTH, OPERATORS, evaluate_all
 from .listops_generator import SIZES, generate

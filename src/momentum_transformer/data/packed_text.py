@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .cache import Arrays, cached, identity_of
+from .array_cache import Arrays, cached, identity_of
 from .folder import DataError
 from .plain_text import read_documents
 from .units import Bytes, Characters, Pieces, Units, digest_of

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..bounded import MEGABYTE, UNREADABLE, read_bounded
 from .archive import read_archive
-from .cache import Arrays, cached, identity_of
+from .array_cache import Arrays, cached, identity_of
 from .folder import DataError, candidates
 from .pathfinder_drawing import SIDE
 from .pathfinder_generator import CONTOURS, generate

@@ -20,7 +20,7 @@ import torch
 from ..bounded import UNREADABLE, read_bounded
 from ..install import install_hint
 from .archive import read_archive
-from .cache import Arrays, cached, identity_of
+from .array_cache import Arrays, cached, identity_of
 from .folder import DataError
 from .images import ImageSet, Split
 

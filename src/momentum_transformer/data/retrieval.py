@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ..bounded import MEGABYTE, UNREADABLE, numbered_lines
-from .cache import Arrays, cached, identity_of
+from .array_cache import Arrays, cached, identity_of
 from .folder import DataError, candidates
 from .sequences import Sequences, Splits
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from .scored import ScoredSequences
+from .scored_sequences import ScoredSequences
 
 BLANK, SEPARATOR, FIRST = 0, 1, 2  # symbols are FIRST …
 

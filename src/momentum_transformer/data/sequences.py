@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .cache import Arrays
+from .array_cache import Arrays
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..bounded import MEGABYTE, UNREADABLE, parse_json, read_bounded
-from .cache import Arrays, cached
+from .array_cache import Arrays, cached
 from .folder import DataError
 from .moses import Moses, libraries
 from .parallel_text import ParallelText

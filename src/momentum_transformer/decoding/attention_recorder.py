@@ -15,18 +15,24 @@ from torch import Tensor, nn
 
 from ..backend.cpu.step_operator import FEATURES
 from ..layers.block import Attention
-from ..layers.convolution import Pasts
-from ..layers.family import Recurrence
+from ..layers.family_mixers import Recurrence
 from ..layers.gates import Decay, Gate, Share, StepSize, Strength
-from ..layers.mixers import LearnedMomentum, LinearAttention, MomentumAttention, SoftmaxAttention, WindowAttention
+from ..layers.paper_mixers import (
+    LearnedMomentum,
+    LinearAttention,
+    MomentumAttention,
+    SoftmaxAttention,
+    WindowAttention,
+)
 from ..layers.parts import WithParts
+from ..layers.short_convolution import Pasts
 from ..layers.situation import Situation
 from ..ops.checks import checked_state
 from ..ops.coefficients import FAMILY, MOMENTUM_ATTENTION, Coefficients, member
 from ..ops.softmax import check_cache
 from ..ops.state import LinearState, MomentumState, RecurrentState, map_state
 from .buffers import Buffers
-from .kept_cache import KeptCache
+from .kv_cache import KeptCache
 from .program import GateTask, TokenProgram
 
 Kept = Callable[[], Any]  # gives the state of a layer as it is now

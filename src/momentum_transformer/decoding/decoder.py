@@ -14,11 +14,11 @@ from ..backend.cpu.native_backend import status
 from ..layers.block import Block
 from ..models.encoder import Encoder, EncoderState
 from ..ops.state import state_tensors
-from . import recorder
+from . import block_recorder
 from .attention_recorder import Kept
+from .block_recorder import BlockRecorder
 from .buffers import Buffers
 from .program import TokenProgram
-from .recorder import BlockRecorder
 
 
 def refusal(encoder: Encoder) -> str | None:
@@ -33,11 +33,11 @@ def refusal(encoder: Encoder) -> str | None:
     if any(module.training for module in encoder.modules()):
         return "it is in training mode; call encoder.eval()"
     for block in encoder.blocks:
-        reason = recorder.refusal(block) if isinstance(block, Block) else f"{type(block).__name__} is no Block"
+        reason = block_recorder.refusal(block) if isinstance(block, Block) else f"{type(block).__name__} is no Block"
         if reason is not None:
             return reason
     if not isinstance(encoder.final_norm, nn.Identity):
-        return recorder.norm_refusal(encoder.final_norm)
+        return block_recorder.norm_refusal(encoder.final_norm)
     return None
 
 

@@ -5,19 +5,19 @@ from .copy import STUDIES as COPY_STUDIES
 from .experiment import Experiment, Study
 from .gap import GAP
 from .labelling import TABLE
-from .lra import LRA
-from .lra import STUDIES as LRA_STUDIES
-from .pictures import PICTURES
-from .pictures import STUDIES as PICTURE_STUDIES
-from .recall import RECALL
-from .regression import REGRESSION
-from .selection import SELECTION
-from .tables import TABLES
+from .lra.lra_task import LRA
+from .lra.lra_task import STUDIES as LRA_STUDIES
+from .paper_tables import TABLES
+from .pictures.picture_task import PICTURES
+from .pictures.picture_task import STUDIES as PICTURE_STUDIES
+from .synthetic.recall import RECALL
+from .synthetic.regression import REGRESSION
+from .synthetic.selection import SELECTION
+from .synthetic.tracking import TRACKING
 from .text import STUDIES as TEXT_STUDIES
 from .text import TEXT
-from .tracking import TRACKING
-from .translation import STUDIES as TRANSLATION_STUDIES
-from .translation import TRANSLATIONS
+from .translation.translation_task import STUDIES as TRANSLATION_STUDIES
+from .translation.translation_task import TRANSLATIONS
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment

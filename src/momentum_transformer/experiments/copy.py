@@ -13,12 +13,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor, nn
 
-from ..data.copy import CopyBatch, copy_batch
+from ..data.copy_sequences import CopyBatch, copy_batch
 from ..models.language_model import LanguageModel
 from ..training.config import TrainConfig
 from ..training.task import Score, part_of
 from .experiment import Experiment, Study, Variant, check_scale
-from .models import FAMILY, MODELS, ModelConfig, named
+from .named_models import FAMILY, MODELS, ModelConfig, named
 
 STEPS_PER_EPOCH = 100
 

@@ -1,4 +1,7 @@
-"""A prompt as the tokens of a text run."""
+"""A prompt as the tokens of a text run, and its tokens as text that a terminal can show."""
+
+import codecs
+from collections.abc import Iterable, Iterator
 
 from ..data.folder import DataError
 from .configuration import ConfigurationError
@@ -15,3 +18,12 @@ def prompt_tokens(task: TextTask, prompt: str) -> list[int]:
         raise ConfigurationError(str(error)) from None
     except UnicodeEncodeError:
         raise ConfigurationError("the prompt is not UTF-8") from None
+
+
+def readable(tokens: Iterable[bytes]) -> Iterator[str]:
+    """Text as soon as its characters are whole. What would move a cursor, or is no UTF-8, becomes a mark."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    for token in tokens:
+        text = decoder.decode(token)
+        yield "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+    yield decoder.decode(b"", final=True)

@@ -26,8 +26,8 @@ from ..models.language_model import LanguageModel
 from ..training.config import TrainConfig
 from ..training.task import Score, part_of
 from .experiment import Experiment, Study, Variant, check_scale
-from .made import LACKS, MADE_MODELS, TINY_SIZES, TINY_TRAIN, sized
-from .models import ModelConfig
+from .named_models import ModelConfig
+from .synthetic.synthetic_task import LACKS, MADE_MODELS, TINY_SIZES, TINY_TRAIN, sized
 
 EVALUATION_TOKENS = 16_384  # of a batch: without gradients it may be larger than in training
 SAMPLE_TOKENS = 200  # written at each evaluation

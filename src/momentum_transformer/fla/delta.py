@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .call import Plan, attend_plainly, log_decay, refuse_head_first, strength, wide
+from .fla_call import Plan, attend_plainly, log_decay, refuse_head_first, strength, wide
 
 
 def chunk_gated_delta_rule(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..ops.state import RecurrentState
-from .call import Plan, attend, attend_plainly, refuse_head_first, sum_of_keys, wide
+from .fla_call import Plan, attend, attend_plainly, refuse_head_first, sum_of_keys, wide
 
 
 def chunk_simple_gla(

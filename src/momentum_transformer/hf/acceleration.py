@@ -11,7 +11,7 @@ from torch import nn
 from ..backend.choose import backends
 from ..install import install_hint
 from .exchange import prepare, switch_back, switch_over
-from .mixers import ARCHITECTURES, mixer_class
+from .served_mixers import ARCHITECTURES, mixer_class
 
 MAJOR = 5  # of Transformers
 REPORT = "acceleration"  # the attribute of an accelerated model

@@ -10,8 +10,8 @@ from ..layers.situation import Mixer
 from ..models.classifier import SequenceClassifier
 from ..models.encoder import Encoder
 from ..models.language_model import LanguageModel
-from .configuration import MomentumConfig
 from .modeling import MomentumForCausalLM, MomentumForSequenceClassification
+from .momentum_config import MomentumConfig
 from .names import renamed
 
 # prefixes of weights in our model, and in that of Transformers

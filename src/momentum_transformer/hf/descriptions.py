@@ -3,15 +3,14 @@
 import dataclasses
 from typing import Any
 
-from ..layers.convolution import ShortConvolution
-from ..layers.family import (
+from ..layers.family_mixers import (
     DeltaAttention,
     GatedDeltaAttention,
     GatedMomentumAttention,
     MomentumDeltaAttention,
     RetentionAttention,
 )
-from ..layers.mixers import (
+from ..layers.paper_mixers import (
     LearnedMomentumAttention,
     LinearAttention,
     MomentumAttention,
@@ -20,6 +19,7 @@ from ..layers.mixers import (
 )
 from ..layers.parts import Tail
 from ..layers.residual import AdaptiveMomentumResidual, DifferenceResidual, MomentumResidual, PlainResidual
+from ..layers.short_convolution import ShortConvolution
 from ..ops.feature_maps import elu_plus_one, l2_normalized, length_scaled
 
 MIXERS: dict[str, type[Any]] = {

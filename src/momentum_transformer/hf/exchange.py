@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .mixers import Kind, mixer_class
+from .served_mixers import Kind, mixer_class
 
 HOOKS = "momentum_transformer_hooks"  # the attribute of a mixer that is switched over
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ..attention import cu_seqlens
-from .cache import MomentumCache
+from .encoder_cache import MomentumCache
 
 
 def checked_cache(cache: object, wanted: bool) -> MomentumCache | None:

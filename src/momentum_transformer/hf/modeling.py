@@ -16,9 +16,9 @@ from transformers.utils.output_capturing import capture_outputs
 from ..layers.block import Block
 from ..layers.positions import sinusoids
 from ..models.classifier import head, pooled
-from .cache import MomentumCache
-from .configuration import MomentumConfig
+from .encoder_cache import MomentumCache
 from .inputs import checked_cache, document_starts, existing, places_of
+from .momentum_config import MomentumConfig
 from .names import with_names
 
 

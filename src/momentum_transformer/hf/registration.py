@@ -2,8 +2,8 @@
 
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from .configuration import MomentumConfig
 from .modeling import MomentumForCausalLM, MomentumForSequenceClassification, MomentumModel
+from .momentum_config import MomentumConfig
 
 
 def register() -> None:

@@ -1,15 +1,14 @@
 """Mixers, residual rules, and the one block that takes them."""
 
 from .block import Attention, Block, FeedForward, GatedFeedForward, HighwayFeedForward
-from .convolution import ShortConvolution
-from .family import (
+from .family_mixers import (
     DeltaAttention,
     GatedDeltaAttention,
     GatedMomentumAttention,
     MomentumDeltaAttention,
     RetentionAttention,
 )
-from .mixers import (
+from .paper_mixers import (
     LearnedMomentumAttention,
     LinearAttention,
     MomentumAttention,
@@ -19,6 +18,7 @@ from .mixers import (
 from .parts import Tail
 from .presets import ModernBlock, PaperBlock
 from .residual import AdaptiveMomentumResidual, DifferenceResidual, MomentumResidual, PlainResidual, Residual
+from .short_convolution import ShortConvolution
 from .situation import Mixer, Situation
 
 __all__ = [

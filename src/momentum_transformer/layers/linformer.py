@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from ..context import refuse_split
 from ..ops.checks import check_mask, check_qkv
 from ..ops.softmax import softmax_attention
-from .convolution import ShortConvolution
 from .parts import with_parts
+from .short_convolution import ShortConvolution
 from .situation import Mix, Situation
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ..backend.surroundings import norm_and_gate
 from ..ops.checks import check_choice, check_mask
-from .convolution import Convolution, Pasts, ShortConvolution
+from .short_convolution import Convolution, Pasts, ShortConvolution
 from .situation import Mix, Situation
 
 EPS = 1e-5  # of the norm

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from ..attention import linear_attention
+from ..ops.autocast import full_precision
 from ..ops.checks import check_mask, check_qkv
-from ..ops.precision import full_precision
 from ..ops.random_features import log_features, orthogonal_gaussian
-from .convolution import ShortConvolution
 from .parts import with_parts
+from .short_convolution import ShortConvolution
 from .situation import Mix, Situation
 
 EPSILON = 1e-12  # only so that a query that sees no key gives 0

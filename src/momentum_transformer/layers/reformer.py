@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ..context import refuse_split
 from ..ops.lsh import lsh_attention
-from .convolution import ShortConvolution
 from .parts import WithParts, with_parts
+from .short_convolution import ShortConvolution
 from .situation import Mix, Situation
 
 

@@ -3,8 +3,8 @@
 from .autoregressive_translator import AutoregressiveTranslator
 from .classifier import PairClassifier, SequenceClassifier
 from .encoder import Encoder, EncoderState
+from .nonautoregressive_translator import NonAutoregressiveTranslator
 from .rewind import Rewind, RewindState
-from .translator import NonAutoregressiveTranslator
 
 __all__ = [
     "AutoregressiveTranslator",

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..context import in_this_context
 from ..layers.block import Activation, Block, Norm, Preset
-from ..layers.mixers import MomentumAttention
+from ..layers.paper_mixers import MomentumAttention
 from ..layers.presets import PaperBlock
 from ..layers.residual import PlainResidual, Residual
 from ..layers.situation import Mixer

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from ..layers.block import Attention
-from ..layers.mixers import LearnedMomentum
+from ..layers.paper_mixers import LearnedMomentum
 
 ALWAYS = ("beta", "gamma")  # shown also where they have their default
 

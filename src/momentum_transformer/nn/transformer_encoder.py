@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..layers.block import Activation, Attention, FeedForward
 from ..layers.dropout import Dropout
-from ..layers.mixers import MomentumAttention
+from ..layers.paper_mixers import MomentumAttention
 from ..layers.situation import Mixer
 from .masks import seen, split
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..experiments.lra_scales import TASKS as ARENA
+from ..experiments.lra.lra_scales import TASKS as ARENA
 from .collect import Run
 from .comparisons import ACCURACY, BITS, SPEED
 from .evidence import (
@@ -107,7 +107,7 @@ CLAIMS = (
         "both momentum and adaptive momentum transformers are able to generate images much faster than the standard "
         "softmax transformer",
         "image generation",
-        "python -m benchmarks.generation",
+        "python -m momentum_transformer.bench.picture_speed",
         generation,
     ),
     Claim(
@@ -115,14 +115,14 @@ CLAIMS = (
         "momentum-based models are comparable with the linear transformer and much more efficient than the standard "
         "softmax transformer",
         "machine translation",
-        "python -m benchmarks.translation",
+        "python -m momentum_transformer.bench.translation_speed",
         translation,
     ),
     Claim(
         "Linear time",
         "while maintaining linear memory and computational complexities",
         "abstract",
-        "python -m benchmarks.attention",
+        "python -m momentum_transformer.bench.attention_costs",
         linear_time,
     ),
     Claim(

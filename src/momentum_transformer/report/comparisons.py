@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from ..experiments.gap import GAP_TASKS
-from ..experiments.lra_scales import TASKS as ARENA
+from ..experiments.lra.lra_scales import TASKS as ARENA
 from .collect import Run
 from .section import separated
 from .tables import spread

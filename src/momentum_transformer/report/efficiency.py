@@ -1,4 +1,4 @@
-"""Time and memory against length, as `benchmarks/lra.py` measured them, where its file lies among the runs."""
+"""Time and memory against length, as `bench/lra_speed.py` measured them, where its file lies among the runs."""
 
 import json
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from ..experiments.models import ALL_MODELS
+from ..experiments.named_models import ALL_MODELS
 from ..training.run_directory import RunError
 from .figures import COLOURS, DASHES, MARKERS, STYLE
 from .section import Section
@@ -26,7 +26,7 @@ def efficiency_sections(paths: Sequence[Path]) -> list[Section]:
             try:
                 return [_section(json.loads(file.read_text()))]
             except (OSError, ValueError, KeyError, TypeError) as error:
-                raise RunError(f"{file} is not what benchmarks/lra.py writes: {error!r}") from None
+                raise RunError(f"{file} is not what bench/lra_speed.py writes: {error!r}") from None
     return []
 
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from ..experiments.experiment import Variant
 from ..experiments.gap import CONVOLVED, GapTask
-from ..experiments.reproduce import asked, at_rate
 from ..experiments.runs import Request
 from ..experiments.sizes import parameter_count
+from ..experiments.study_runs import asked, at_rate
 from .collect import Run
 
 Key = tuple[str, str, str, tuple[str, ...]]  # experiment, model, scale, settings

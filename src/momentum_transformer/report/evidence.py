@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..experiments.lra_scales import PAPER_TABLE
-from ..experiments.lra_scales import TASKS as ARENA
+from ..experiments.lra.lra_scales import PAPER_TABLE
+from ..experiments.lra.lra_scales import TASKS as ARENA
 from .collect import Run
 from .comparisons import CLEAR, LOSS, Comparison, Verdict, compare, verdict_of
 from .tables import Table, spread

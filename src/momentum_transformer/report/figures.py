@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..experiments.models import ALL_MODELS
+from ..experiments.named_models import ALL_MODELS
 from .groups import Group
 
 _STYLES: dict[str, tuple[str, Any, str]] = {

@@ -16,15 +16,15 @@ from ..experiments.gap import GAP
 from ..training.durable import make_folder, replace_file
 from ..training.run_directory import RunError
 from .collect import Run, collect
+from .contents import has_section, make_sections
 from .efficiency import efficiency_sections
 from .figures import svg
-from .gap import gap_sections
+from .gap_section import gap_sections
 from .interactive import SCRIPT, interactive, palette
-from .others import other_sections
-from .own import OWN, own_sections
-from .regression import regression_sections
+from .other_runs_section import other_sections
+from .own_data_section import OWN, own_sections
+from .regression_section import regression_sections
 from .section import SETTLED, Section
-from .sections import has_section, make_sections
 from .tables import Table
 
 VERSIONS = ("momentum-transformer", "torch", "numpy")

@@ -19,10 +19,10 @@ from .checkpoint import CheckpointError, load_model, load_optimizer, save_checkp
 from .config import TrainConfig
 from .distributed import World, last_sync_only
 from .interruption import interruptible
+from .metrics_recorder import Recorder
 from .optimizers import betas, clip_gradients, learning_rate, make_optimizer
 from .precision import autocast, precision_of
 from .progress import Progress
-from .recorder import Recorder
 from .run_directory import RunDirectory, machine_load
 from .sharded import load_shards, newest, refuse_to_split, save_shards, shard, whole, whole_weights
 from .task import Condenses, HasParts, Task, WritesSamples

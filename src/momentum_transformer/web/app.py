@@ -28,9 +28,9 @@ from .messages import (
     parse_write_request,
 )
 from .messages import Request as Asked
-from .models import describe
+from .page_models import describe
 from .studio import BusyError, Place, Studio
-from .training import Watch
+from .training_view import Watch
 
 READ_SECONDS = 10.0  # to send a message
 STALL_SECONDS = 30.0  # to take one line of an answer

@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from .messages import DrawRequest, TranslateRequest, WriteRequest, finite
-from .models import Drawable, RefusedError, Translating, Writing
+from .page_models import Drawable, RefusedError, Translating, Writing
 
 LOG = logging.getLogger(__name__)
 Event = dict[str, Any]

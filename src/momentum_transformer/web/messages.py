@@ -9,7 +9,7 @@ from typing import Any
 
 from ..bounded import parse_json
 from ..errors import UserError
-from .models import Drawable, Translating, Writing
+from .page_models import Drawable, Translating, Writing
 
 MAX_BYTES = 65_536  # of a message
 MAX_MODELS = 8  # in one request

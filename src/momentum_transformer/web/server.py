@@ -13,7 +13,7 @@ from .app import create_app
 from .connections import CONNECTIONS, Connection
 from .guard import TOKEN
 from .studio import Studio
-from .training import Watch
+from .training_view import Watch
 
 CLOSING_SECONDS = 3
 

@@ -13,7 +13,7 @@ from threading import Event as Flag
 
 from .jobs import Event, Job, draw, translate, write
 from .messages import DrawRequest, Request, TranslateRequest
-from .models import Drawable, Translating, Writing
+from .page_models import Drawable, Translating, Writing
 
 CAPACITY = 8  # viewers served at a time
 WAITING = 300  # viewers in the queue, who cost a connection and their request each

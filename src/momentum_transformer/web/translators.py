@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import one_line
-from ..experiments.translation import TranslationTask
-from ..experiments.translation_scoring import read_steps
-from ..experiments.translator import LineError, Translator
+from ..experiments.translation.text_translator import LineError, Translator
+from ..experiments.translation.translation_scoring import read_steps
+from ..experiments.translation.translation_task import TranslationTask
 from ..training.run_directory import RunError
 from .messages import MAX_CHARACTERS
-from .models import Draft, Example, RefusedError
+from .page_models import Draft, Example, RefusedError
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..experiments.configuration import ConfigurationError
-from ..experiments.prompts import prompt_tokens
+from ..experiments.prompts import prompt_tokens, readable
 from ..experiments.text import TextTask
-from ..experiments.writing import readable
 from ..generation.tokens import Sampling, Writer
-from .models import RefusedError, Written
+from .page_models import RefusedError, Written
 
 PROMPT = "ROMEO:\n"
 

@@ -1,0 +1,20 @@
+"""What every benchmark writes down: its numbers, and the machine they are of."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..training.run_directory import provenance
+
+
+def machine() -> dict[str, Any]:
+    found = provenance()
+    kept = ("cpu", "cores", "threads", "python", "allocator", "started", "commit", "dirty")
+    return {name: found[name] for name in kept} | {"torch": found["versions"]["torch"]}
+
+
+def save(result: dict[str, Any], out: Path | None) -> None:
+    """As JSON, where a place was named."""
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(result, indent=2) + "\n")

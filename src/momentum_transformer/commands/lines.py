@@ -1,0 +1,54 @@
+"""Lines of a file or of standard input, as they come, and where the answers go."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from ..bounded import MEGABYTE
+from ..data.folder import DataError
+from ..data.parallel_text import read_lines
+from ..experiments.configuration import ConfigurationError
+
+STANDARD = Path("-")  # standard input by name
+LONGEST = MEGABYTE  # bytes of a line
+
+
+def is_standard(text: Path | None) -> bool:
+    return text is None or text == STANDARD
+
+
+def name_of(text: Path | None) -> str:
+    return "standard input" if is_standard(text) else str(text)
+
+
+def line_batches(text: Path | None, size: int) -> Iterator[list[str]]:
+    """Lines of a file; or of standard input, as many as have come, `size` at most."""
+    if text is not None and not is_standard(text):
+        lines = read_lines(text)
+        yield from (lines[i : i + size] for i in range(0, len(lines), size))
+        return
+    number, rest = 1, b""
+    while chunk := sys.stdin.buffer.read1(2**16):  # type: ignore[union-attr]  # what there is, without waiting for more
+        *whole, rest = (rest + chunk).split(b"\n")
+        if len(rest) > LONGEST:
+            raise DataError(f"standard input, line {number + len(whole)}: more than {LONGEST:,} bytes without an end")
+        for i in range(0, len(whole), size):
+            yield [_decode(line, number + i + j) for j, line in enumerate(whole[i : i + size])]
+        number += len(whole)
+    if rest:
+        yield [_decode(rest, number)]
+
+
+def _decode(line: bytes, number: int) -> str:
+    try:
+        return line.decode().rstrip("\r")
+    except UnicodeDecodeError as error:
+        raise DataError(f"standard input, line {number}: not UTF-8 ({error.reason})") from None
+
+
+def open_output(out: Path) -> IO[str]:
+    try:
+        return out.open("w", encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"--out {out} cannot be written: {error.strerror}") from None

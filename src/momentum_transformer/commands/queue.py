@@ -1,0 +1,107 @@
+"""A study worked through in the background: one run after the other, and after any interruption from where it was."""
+
+import fcntl
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from rich.console import Console
+
+from ..errors import UserError
+from ..experiments.experiment import Study
+from ..experiments.runs import Request, run_training
+from ..experiments.study_runs import finished_in, is_done, requests
+from ..training.durable import HeldError, hold, make_folder, sync, write_note
+from ..training.run_directory import RunDirectory, RunError
+from .reproduce import threads
+
+LOCK = "queue.lock"
+KEPT = ("config.json", "provenance.json", "samples", "samples.jsonl", "metrics.jsonl")  # the last one says it is whole
+
+
+def run_queue(
+    study: Study,
+    *,
+    scale: str,
+    seeds: int,
+    runs: Path,
+    results: Path,
+    settings: Sequence[str] = (),
+    rates: int | None = None,
+    data_dir: Path | None = None,
+) -> bool:
+    """Returns whether every run reached its end; one that fails is said, and the next one takes its turn."""
+    console = Console(highlight=False, soft_wrap=True)
+    find = finished_in(runs, results)
+
+    def wanted() -> list[Request]:
+        return [request for request, _ in requests(study, scale, seeds, settings, rates=rates, finished=find)]
+
+    for request in wanted():
+        _ = request.config  # an impossible setting is refused before the first run starts
+    seen: set[Request] = set()
+    failed = 0
+    with _alone(runs) as note, threads(1):
+        # what is asked for may depend on what has come out: another turn, until there is nothing new
+        while turn := [(i, request) for i, request in enumerate(wanted(), start=1) if request not in seen]:
+            for number, request in turn:
+                seen.add(request)
+                run, kept = RunDirectory(request.directory(runs)), RunDirectory(request.directory(results))
+                if find(request) is None:
+                    console.print(f"run {number} of {turn[-1][0]}: {run.path}")
+                    write_note(note, str(run.path))
+                    try:
+                        if not run_training(request, run.path, resume=True, data_dir=data_dir):
+                            console.print("interrupted; everything is saved, and the same command carries on")
+                            return False
+                    except UserError as error:
+                        console.print(f"failed: {run.path}: {error}")
+                        failed += 1
+                        continue
+                if is_done(run) and not is_done(kept):
+                    copy_results(run, kept)
+    if failed:
+        console.print(f"{failed} runs failed; the same command tries them again")
+    return not failed
+
+
+def copy_results(run: RunDirectory, to: RunDirectory) -> None:
+    """What a finished run is remembered by; its weights stay where they are."""
+    try:
+        shutil.rmtree(to.path, ignore_errors=True)  # what an interruption has left
+        make_folder(to.path)
+        for name in KEPT:
+            if (run.path / name).is_dir():
+                shutil.copytree(run.path / name, to.path / name)
+            elif (run.path / name).exists():
+                shutil.copy(run.path / name, to.path / name)
+                sync(to.path / name)
+        sync(to.path)
+    except OSError as error:
+        raise RunError(f"{run.path} is finished, but cannot be copied to {to.path}: {error}") from None
+
+
+def running(runs: Path) -> Path | None:
+    """The run that a queue is at in this moment, or None where there is no queue at work."""
+    try:
+        with (runs / LOCK).open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return Path(file.read())
+    except FileNotFoundError:
+        pass
+    return None
+
+
+@contextmanager
+def _alone(runs: Path) -> Iterator[IO[str]]:
+    """One queue at a time in a folder."""
+    make_folder(runs)
+    try:
+        with hold(runs / LOCK, "") as note:
+            yield note
+    except HeldError:
+        raise RunError(f"a queue is at work in {runs} already; momentum list --queue shows it") from None

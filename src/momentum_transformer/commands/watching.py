@@ -1,0 +1,89 @@
+"""Runs side by side in processes of their own: a line for each on a terminal, read from what they note."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+
+from ..bounded import parse_json
+from ..experiments.runs import Request
+from ..training.progress import progress_bar
+
+EVERY = 0.5  # seconds between looks
+TAIL = 4096  # bytes at the end of metrics.jsonl, more than a line has
+
+
+class Watch:
+    """While it is open, each run that is `running` has a bar; without a terminal, runs speak for themselves."""
+
+    def __init__(self, console: Console) -> None:
+        self.bar = progress_bar(console) if console.is_terminal else None
+        self._paths: dict[Any, Path] = {}
+        self._closed = threading.Event()
+
+    def __enter__(self) -> "Watch":
+        if self.bar is not None:
+            self.bar.start()
+            self._thread = threading.Thread(target=self._look, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closed.set()
+        if self.bar is not None:
+            self._thread.join()
+            self.bar.stop()
+
+    @contextmanager
+    def running(self, request: Request, path: Path) -> Iterator[bool]:
+        """Around the process of a run; gives whether it should be silent, since its line is shown here."""
+        if self.bar is None:
+            yield False
+            return
+        changed = "".join(f" {setting.rpartition('.')[2]}" for setting in request.settings)
+        title = f"{request.experiment} {request.model} seed {request.seed}{changed}"
+        line = self.bar.add_task(title, total=request.config.train.steps, status="", more="")
+        self._paths[line] = path
+        try:
+            yield True
+        finally:
+            self._update(line, path)
+            self._paths.pop(line)
+
+    def _look(self) -> None:
+        while not self._closed.wait(EVERY):
+            for line, path in list(self._paths.items()):
+                self._update(line, path)
+
+    def _update(self, line: Any, path: Path) -> None:
+        noted = last_noted(path)
+        if self.bar is not None and noted is not None:
+            self.bar.update(line, completed=noted["step"], status=f"loss {noted['loss']:.4f}")
+
+
+def last_noted(run: Path) -> dict[str, Any] | None:
+    """The last line of a run's metrics that has a loss."""
+    try:
+        with (run / "metrics.jsonl").open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - TAIL))
+            lines = file.read().splitlines()
+    except OSError:
+        return None
+    for line in reversed(lines):
+        try:
+            noted = parse_json(line)
+        except ValueError:  # cut off, at either end
+            continue
+        if (
+            isinstance(noted, dict)
+            and noted.get("kind") in ("train", "validation")
+            and all(isinstance(noted.get(name), int | float) for name in ("loss", "step"))
+        ):
+            return noted
+    return None

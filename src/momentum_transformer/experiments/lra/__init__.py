@@ -1,0 +1,1 @@
+"""Long Range Arena, the paper's Table 4: sizes, and its five tasks."""
