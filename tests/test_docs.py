@@ -54,6 +54,13 @@ def test_every_block_says_its_language(page: Path) -> None:
     assert set(fences[1::2]) <= {""}
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_formulas_within_a_line_survive_the_escapes_of_markdown(page: Path) -> None:
+    text = re.sub(r"`[^`]+`", "", prose(page))
+    for formula in re.findall(r"(?<![\\$\w])\$(?![\s$])([^$]*[^$\s])\$(?![\w$])", text):
+        assert not re.search(r"\\[^a-zA-Z]", formula), f"GitHub takes the backslash away: {formula}"
+
+
 @pytest.mark.parametrize("code", CODE)
 def test_code_of_the_pages_runs(code: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     needed = {"transformers"} if "momentum_transformer.hf" in code else set()
