@@ -9,7 +9,8 @@ import torch
 from momentum_transformer.cli import main
 from momentum_transformer.experiments import EXPERIMENTS
 from momentum_transformer.experiments.configuration import ConfigurationError
-from momentum_transformer.experiments.named_models import FAMILY, ModelConfig, named
+from momentum_transformer.experiments.model_config import ModelConfig
+from momentum_transformer.experiments.named_models import FAMILY, named
 from momentum_transformer.experiments.runs import Request, load_task
 from momentum_transformer.layers import GatedDeltaAttention, ShortConvolution, SoftmaxAttention
 from momentum_transformer.models.language_model import LanguageModel

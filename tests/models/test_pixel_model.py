@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from momentum_transformer import Encoder
-from momentum_transformer.experiments.named_models import ModelConfig, named
+from momentum_transformer.experiments.model_config import ModelConfig
+from momentum_transformer.experiments.named_models import named
 from momentum_transformer.models.logistic_mixture import mixture_log_likelihood
 from momentum_transformer.models.pixel_model import PixelModel
 

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from ..decoding.decoder import Decoder
-from ..experiments.named_models import ModelConfig, named
+from ..experiments.model_config import ModelConfig
+from ..experiments.named_models import named
 from ..models.encoder import EncoderState
 from ..models.language_model import LanguageModel
 from ..ops.state import CacheState, map_state, state_tensors

@@ -11,7 +11,8 @@ from .. import options
 from ..experiments import EXPERIMENTS, REPRODUCTIONS
 from ..experiments.configuration import ConfigurationError, as_word, nearest
 from ..experiments.experiment import Study
-from ..experiments.runs import INTERRUPTED, Request, run_evaluation, run_training, train_words
+from ..experiments.runs import INTERRUPTED, Request, refuse_unused, run_evaluation, run_training, train_words
+from ..experiments.study_runs import asked
 from ..training.allocator import keep_freed_memory
 from ..training.interruption import follow_parent
 from ..training.run_directory import RunError
@@ -59,6 +60,7 @@ def _study(name: str) -> Study:
 @run_command.register
 def _(command: options.Train) -> int:
     request = Request(command.experiment, command.model, command.scale, command.seed, _settings(command))
+    refuse_unused([request])
     out = command.out or request.directory(command.runs)
     follow_parent()
     keep_freed_memory()
@@ -105,6 +107,7 @@ def _(command: options.Reproduce) -> int:
         raise ConfigurationError(f"--rates must be 1 or more, not {command.rates}")
     if command.queue and command.jobs > 1:
         raise ConfigurationError(f"a queue runs one job at a time, not {command.jobs}; leave out --jobs or --queue")
+    refuse_unused([asked(name, variant, command.scale, _settings(command)) for name, variant in study.lines])
     if command.dry_run or command.slurm:
         return _print_sweep(command, study, seeds)
     keep_freed_memory()

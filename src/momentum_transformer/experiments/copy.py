@@ -18,7 +18,8 @@ from ..models.language_model import LanguageModel
 from ..training.config import TrainConfig
 from ..training.task import Score, part_of
 from .experiment import Experiment, Study, Variant, check_scale
-from .named_models import FAMILY, MODELS, ModelConfig, named
+from .model_config import ModelConfig
+from .named_models import FAMILY, MODELS, named
 
 STEPS_PER_EPOCH = 100
 
@@ -159,7 +160,7 @@ def _swept(model: str, weighting: str) -> tuple[Variant, ...]:
 
 
 STUDIES = (
-    Study("copy", "Copy task (Figure 1)", "copy", tuple(Variant(model) for model in MODELS)),
+    Study("copy", "Copy task (Figure 1)", "copy", tuple(Variant(model) for model in MODELS), section="copy"),
     Study(
         "copy-ablation-connection",
         "Ablation: β of the momentum connection",
@@ -168,18 +169,21 @@ STUDIES = (
             *(Variant("momentum-connection", (f"model.connection_beta={beta}",)) for beta in BETAS),
             Variant("adaptive-momentum"),
         ),
+        section="copy connection",
     ),
     Study(
         "copy-ablation-beta",
         "Ablation: β of momentum attention",
         "copy",
         tuple(Variant("adaptive-momentum", (f"model.beta={beta}",)) for beta in BETAS),
+        section="copy beta",
     ),
     Study(
         "copy-weighting",
         "The paper's weights or the released code's",
         "copy",
         (Variant("linear"), *_swept("momentum", "relative"), *_swept("momentum", "terminal")),
+        section="copy weighting",
     ),
     Study(
         "copy-sweep",
@@ -189,5 +193,6 @@ STUDIES = (
             Variant("linear"),
             *(variant for model in MODELS if "momentum" in model for variant in _swept(model, "relative")),
         ),
+        section="copy coefficients",
     ),
 )

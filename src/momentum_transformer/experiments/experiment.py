@@ -58,6 +58,7 @@ class Study:
     variants: tuple[Variant, ...]
     others: tuple[str, ...] = ()  # experiments of which the same variants are run
     then: tuple["Study", ...] = ()  # studies that are run after it, as parts of it
+    section: str = ""  # of the report, by its name in report/contents.py; without one, its runs are shown side by side
 
     @property
     def experiments(self) -> tuple[str, ...]:

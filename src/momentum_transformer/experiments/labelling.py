@@ -22,7 +22,7 @@ from ..training.run_directory import RunDirectory, RunError
 from ..training.task import Score
 from .classification import Batching, Part, examples, logits_of, score_classes
 from .experiment import Experiment, check_scale
-from .named_models import ModelConfig
+from .model_config import ModelConfig
 from .synthetic.synthetic_task import MADE_MODELS, TINY_SIZES, TINY_TRAIN, sized
 
 LABELS = "labels.json"

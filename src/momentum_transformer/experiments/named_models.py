@@ -1,9 +1,8 @@
-"""The models of the paper and of the family by name, as plain values that fit in a configuration file."""
+"""The models by name, in the order of every table and figure: what each is made of, and how figures draw it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast, get_args
-
-import torch
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..layers.family_mixers import (
     DeltaAttention,
@@ -14,206 +13,114 @@ from ..layers.family_mixers import (
 )
 from ..layers.linformer import LinformerAttention
 from ..layers.paper_mixers import LinearAttention, MomentumAttention, SoftmaxAttention
-from ..layers.parts import Tail
 from ..layers.performer import PerformerAttention
-from ..layers.presets import ModernBlock
 from ..layers.reformer import ReformerAttention
-from ..layers.residual import AdaptiveMomentumResidual, MomentumResidual, PlainResidual, Residual
-from ..layers.short_convolution import ShortConvolution
 from ..layers.situation import Mixer
-from ..models.encoder import Encoder
-from ..ops.feature_maps import elu_plus_one, length_scaled
-from ..training.allocator import available_memory
+from ..ops.feature_maps import FeatureMap, elu_plus_one, length_scaled
 from .configuration import nearest
 
-MODELS = ("softmax", "reformer", "linear", "momentum", "momentum-connection", "adaptive-momentum")
-FAMILY = ("gated-momentum", "retention", "delta", "gated-delta", "momentum-delta", "hybrid")
-# those that the paper compares, and all; in the order of every table and figure
-PAPER_MODELS = ("softmax", "reformer", "performer", "linformer", *MODELS[2:])
-ALL_MODELS = (*PAPER_MODELS, *FAMILY)
-Attention = Literal[
-    "softmax",
-    "reformer",
-    "performer",
-    "linformer",
-    "linear",
-    "momentum",
-    "gated-momentum",
-    "retention",
-    "delta",
-    "gated-delta",
-    "momentum-delta",
-    "hybrid",
-]
-TAILS = {"on": Tail(), "norm": Tail(gate="none"), "gate": Tail(norm=False)}
-HIDDEN_MULTIPLE = 4  # of the features of a feed-forward network that was made to fit
-MOST = {"depth": 1_000, "width": 65_536, "heads": 4_096, "feedforward": 1_048_576, "features": 1_048_576}
-MOST |= {"buckets": 65_536, "rounds": 1_000, "chunk_size": 1_048_576}
-HYBRID = 4  # every fourth layer of a hybrid is softmax attention; of fewer layers, the last one
+if TYPE_CHECKING:
+    from .model_config import ModelConfig
 
 
 @dataclass(frozen=True)
-class ModelConfig:
-    attention: Attention = "momentum"
+class NamedModel:
+    """A row of the table. A new mixer that is to be trained by name is one more row."""
+
+    name: str
+    mixer: Callable[["ModelConfig", int], Mixer]  # of a configuration, for sequences of at most so many tokens
+    settings: tuple[str, ...]  # of the configuration, which the mixer reads
+    colour: str
+    dash: Any  # as matplotlib has it
+    marker: str
     residual: Literal["plain", "momentum", "adaptive"] = "plain"
-    beta: float = 0.1
-    gamma: float = 1.0
-    weighting: Literal["relative", "terminal"] = "relative"
-    connection_beta: float = 0.9
-    connection_gamma: float = 1.0
-    delta: float = 1e-3
-    rule: str = "paper"
-    attention_dropout: float = 0.1
-    buckets: int = 32
-    rounds: int = 4
-    chunk_size: int = 32
-    features: int = 256  # of performer and linformer
-    redraw: int = 1000
-    denominator: bool = True
-    scale_by_length: bool = False
-    convolution: Literal["own", "on", "off"] = "own"  # own: as the mixer has it by itself
-    tail: Literal["own", "on", "norm", "gate", "off"] = "own"  # norm, gate: this part of it alone
-    negative: bool = False  # the delta rule may reflect
-    decay: bool = True  # of gated-delta and momentum-delta
-    decay_steps: tuple[float, float] = (0.001, 0.1)
-    start_beta: float = 0.5  # from which momentum-delta learns its own
-    depth: int = 4
-    width: int = 256
-    heads: int = 8
-    feedforward: int = 1024
-    # softmax: less feed-forward, so that there are as many parameters as with bare softmax attention
-    budget: Literal["own", "softmax"] = "own"
-    dropout: float = 0.1
-    block: Literal["paper", "modern"] = "paper"  # modern: RMSNorm before each part, SwiGLU
-    norm: Literal["post", "pre"] = "post"  # of the paper's block
-    activation: Literal["relu", "gelu"] = "relu"  # likewise
-
-    def __post_init__(self) -> None:
-        for name, most in MOST.items():
-            if not 0 <= getattr(self, name) <= most:
-                raise ValueError(f"model.{name} must be 0 to {most:,}, not {getattr(self, name):,}")
-        if self.block == "modern" and (self.norm, self.activation) != ("post", "relu"):
-            raise ValueError("model.norm and model.activation are for model.block=paper; the modern one has its own")
-        self.mixer()  # refuses impossible coefficients
-        self.connection()
-
-    def mixer(self, length: int = 1) -> Mixer:
-        """`length` is that of the longest sequence, which Linformer needs to know."""
-        feature_map = length_scaled if self.scale_by_length else elu_plus_one
-        steps = self.decay_steps if self.decay else None
-        match self.attention:
-            case "softmax":
-                mixer: Any = SoftmaxAttention(dropout=self.attention_dropout)
-            case "reformer":
-                mixer = ReformerAttention(buckets=self.buckets, rounds=self.rounds, chunk_size=self.chunk_size)
-            case "performer":
-                mixer = PerformerAttention(features=self.features, redraw=self.redraw)
-            case "linformer":
-                mixer = LinformerAttention(length, features=min(self.features, length))
-            case "linear":
-                mixer = LinearAttention(feature_map, self.denominator)
-            case "momentum":
-                mixer = MomentumAttention(self.beta, self.gamma, self.weighting, feature_map, self.denominator)
-            case "gated-momentum":
-                mixer = GatedMomentumAttention(self.beta, self.gamma, feature_map)
-            case "retention":
-                mixer = RetentionAttention()
-            case "delta":
-                mixer = DeltaAttention(self.negative)
-            case "gated-delta" | "hybrid":
-                mixer = GatedDeltaAttention(self.negative, steps)
-            case "momentum-delta":
-                mixer = MomentumDeltaAttention(self.start_beta, self.negative, steps)
-        return self._with_parts(mixer)
-
-    def _with_parts(self, mixer: Any) -> Mixer:
-        """The mixer with its parts switched on or off."""
-        wishes: dict[str, tuple[str, Any]] = {
-            "convolution": (self.convolution, ShortConvolution() if self.convolution == "on" else None),
-            "tail": (self.tail, TAILS.get(self.tail)),
-        }
-        for name, (wish, part) in wishes.items():
-            if wish == "own":
-                continue
-            if not hasattr(mixer, name):
-                raise ValueError(f"model.{name} must be own for {self.attention}, which has no such part, not {wish}")
-            mixer = replace(mixer, **{name: part})
-        return cast(Mixer, mixer)
-
-    def mixers(self, length: int = 1) -> list[Mixer]:
-        """One for each layer."""
-        mixers = [self.mixer(length)] * self.depth
-        if self.attention == "hybrid":
-            convolution = ShortConvolution() if self.convolution == "on" else None
-            softmax = SoftmaxAttention(self.attention_dropout, convolution)
-            for layer in range(min(HYBRID, self.depth) - 1, self.depth, HYBRID):
-                mixers[layer] = softmax
-        return mixers
-
-    def knows_order(self) -> bool:
-        """Whether a convolution or a decay lets a layer tell what came when; without, it needs positions."""
-        for mixer in self.mixers():
-            decays = isinstance(mixer, RetentionAttention) or getattr(mixer, "steps", None) is not None
-            if decays or getattr(mixer, "convolution", None) is not None:
-                return True
-        return False
-
-    def connection(self) -> Residual:
-        match self.residual:
-            case "plain":
-                return PlainResidual()
-            case "momentum":
-                return MomentumResidual(beta=self.connection_beta, gamma=self.connection_gamma)
-            case "adaptive":
-                return AdaptiveMomentumResidual(gamma=self.connection_gamma, delta=self.delta, rule=self.rule)
-
-    def encoder(self, *, causal: bool, length: int = 1) -> Encoder:
-        if causal and self.scale_by_length:
-            raise ValueError("model.scale_by_length needs the whole sequence at once: it cannot be causal")
-        needed = 4 * self.depth * self.width * (4 * self.width + 2 * self.feedforward)
-        if needed > (free := available_memory()):
-            raise ValueError(
-                f"a model of depth {self.depth}, width {self.width:,} and feedforward {self.feedforward:,} needs "
-                f"{needed / 2**30:,.1f} GB for its weights alone, and {free / 2**30:,.1f} GB are free; make it smaller"
-            )
-        return Encoder(
-            self.depth,
-            self.width,
-            self.heads,
-            attention=self.mixers(length),
-            residual=self.connection(),
-            causal=causal,
-            feedforward=self.feedforward if self.budget == "own" else self._hidden(causal=causal, length=length),
-            dropout=self.dropout,
-            norm=self.norm,
-            activation=self.activation,
-            block=ModernBlock() if self.block == "modern" else None,
-        )
-
-    def _hidden(self, *, causal: bool, length: int) -> int:
-        """Features of the feed-forward networks that leave as many parameters as bare softmax attention has."""
-        bare = replace(self, attention="softmax", convolution="own", tail="own", scale_by_length=False)
-        with torch.device("meta"):
-            more, wanted = (
-                sum(parameter.numel() for parameter in encoder.parameters())
-                for encoder in (
-                    replace(one, budget="own").encoder(causal=causal, length=length) for one in (self, bare)
-                )
-            )
-        each = HIDDEN_MULTIPLE * self.depth * (2 * self.width + 1)
-        hidden = self.feedforward - HIDDEN_MULTIPLE * round((more - wanted) / each)
-        if hidden < 1:
-            raise ValueError(f"model.budget: {self.attention} has more parameters than softmax with its feed-forward")
-        return hidden
+    attention: str = ""  # the row whose mixer it has, if not its own
+    origin: Literal["paper", "arena", "family"] = "family"  # arena: of the paper's Table 4 alone
 
 
-def named(config: ModelConfig, name: str) -> ModelConfig:
+def _softmax(config: "ModelConfig", length: int) -> Mixer:
+    return SoftmaxAttention(dropout=config.attention_dropout)
+
+
+def _reformer(config: "ModelConfig", length: int) -> Mixer:
+    return ReformerAttention(buckets=config.buckets, rounds=config.rounds, chunk_size=config.chunk_size)
+
+
+def _performer(config: "ModelConfig", length: int) -> Mixer:
+    return PerformerAttention(features=config.features, redraw=config.redraw)
+
+
+def _linformer(config: "ModelConfig", length: int) -> Mixer:
+    return LinformerAttention(length, features=min(config.features, length))
+
+
+def _linear(config: "ModelConfig", length: int) -> Mixer:
+    return LinearAttention(_feature_map(config), config.denominator)
+
+
+def _momentum(config: "ModelConfig", length: int) -> Mixer:
+    return MomentumAttention(config.beta, config.gamma, config.weighting, _feature_map(config), config.denominator)
+
+
+def _gated_momentum(config: "ModelConfig", length: int) -> Mixer:
+    return GatedMomentumAttention(config.beta, config.gamma, _feature_map(config))
+
+
+def _retention(config: "ModelConfig", length: int) -> Mixer:
+    return RetentionAttention()
+
+
+def _delta(config: "ModelConfig", length: int) -> Mixer:
+    return DeltaAttention(config.negative)
+
+
+def _gated_delta(config: "ModelConfig", length: int) -> Mixer:
+    return GatedDeltaAttention(config.negative, config.decay_steps if config.decay else None)
+
+
+def _momentum_delta(config: "ModelConfig", length: int) -> Mixer:
+    return MomentumDeltaAttention(config.start_beta, config.negative, config.decay_steps if config.decay else None)
+
+
+def _feature_map(config: "ModelConfig") -> FeatureMap:
+    return length_scaled if config.scale_by_length else elu_plus_one
+
+
+_MAP = ("scale_by_length",)
+_MOMENTUM = ("beta", "gamma", "weighting", "denominator", *_MAP)
+_GATED = ("negative", "decay", "decay_steps")
+# fmt: off
+NAMED = (
+    NamedModel("softmax", _softmax, ("attention_dropout",), "#000000", "-", "o", origin="paper"),
+    NamedModel("reformer", _reformer, ("buckets", "rounds", "chunk_size"), "#E69F00", (0, (1, 1)), "v",
+               origin="paper"),
+    NamedModel("performer", _performer, ("features", "redraw"), "#56B4E9", (0, (3, 1, 1, 1)), "<", origin="arena"),
+    NamedModel("linformer", _linformer, ("features",), "#8C6D31", (0, (2, 2)), ">", origin="arena"),
+    NamedModel("linear", _linear, ("denominator", *_MAP), "#0072B2", "--", "s", origin="paper"),
+    NamedModel("momentum", _momentum, _MOMENTUM, "#009E73", "-.", "^", origin="paper"),
+    NamedModel("momentum-connection", _momentum, _MOMENTUM, "#CC79A7", (0, (4, 1, 1, 1, 1, 1)), "D", "momentum",
+               "momentum", "paper"),
+    NamedModel("adaptive-momentum", _momentum, _MOMENTUM, "#D55E00", (0, (6, 1)), "P", "adaptive",
+               "momentum", "paper"),
+    NamedModel("gated-momentum", _gated_momentum, ("beta", "gamma", *_MAP), "#66A61E", (0, (5, 2, 1, 2)), "X"),
+    NamedModel("retention", _retention, (), "#7F7F7F", (0, (1, 2)), "p"),
+    NamedModel("delta", _delta, ("negative",), "#6A3D9A", (0, (3, 2)), "h"),
+    NamedModel("gated-delta", _gated_delta, _GATED, "#B2182B", (0, (8, 2)), "*"),
+    NamedModel("momentum-delta", _momentum_delta, ("start_beta", *_GATED), "#01665E", (0, (8, 1, 2, 1)), "d"),
+    NamedModel("hybrid", _gated_delta, (*_GATED, "attention_dropout"), "#4D4D4D", (0, (10, 1, 1, 1)), "8"),
+)
+# fmt: on
+BY_NAME = {model.name: model for model in NAMED}
+MIXERS = {model.name: model for model in NAMED if not model.attention}  # by what a configuration calls them
+ALL_MODELS = tuple(BY_NAME)
+MODELS = tuple(model.name for model in NAMED if model.origin == "paper")  # of the copy task and most tables
+PAPER_MODELS = tuple(model.name for model in NAMED if model.origin != "family")
+FAMILY = tuple(model.name for model in NAMED if model.origin == "family")
+
+
+def named(config: "ModelConfig", name: str) -> "ModelConfig":
     """The same sizes and coefficients, with the attention and connection that the name stands for."""
-    match name:
-        case "momentum-connection":
-            return replace(config, attention="momentum", residual="momentum")
-        case "adaptive-momentum":
-            return replace(config, attention="momentum", residual="adaptive")
-    if name not in get_args(Attention):
+    if name not in BY_NAME:
         raise nearest("model", name, ALL_MODELS)
-    return replace(config, attention=cast(Attention, name), residual="plain")
+    model = BY_NAME[name]
+    return replace(config, attention=model.attention or name, residual=model.residual)

@@ -19,6 +19,7 @@ from ..training.task import HasTest, KnowsItsRun, Task
 from . import EXPERIMENTS
 from .configuration import ConfigurationError, from_json, nearest, override, to_json
 from .experiment import Experiment
+from .model_config import ModelConfig
 
 LARGEST_SEED = 10**9
 LONGEST_NAME = 200  # of a run's folder; file systems allow 255 bytes
@@ -56,6 +57,27 @@ class Request:
         if len(name.encode()) > LONGEST_NAME:
             name = ",".join((f"{self.scale}-seed{self.seed}", *map(_shortened, changed)))
         return root / self.experiment / self.model / name
+
+
+def refuse_unused(requests: Sequence[Request]) -> None:
+    """Refuse a setting that changes none of these models, such as `model.buckets` of one without hashing."""
+    unused: dict[str, str] = {}
+    used = set()
+    for request in requests:
+        config = request.config
+        for path in (setting.partition("=")[0] for setting in request.settings):
+            *groups, name = path.split(".")
+            part = config
+            for group in groups:
+                part = getattr(part, group)
+            if isinstance(part, ModelConfig) and not part.applies(name):
+                own = ", ".join(f"{'.'.join(groups)}.{known}" for known in part.own_settings()) or "none"
+                unused[path] = f"{path} does nothing for {request.model}; settings of its own: {own}"
+            else:
+                used.add(path)
+    for path, message in unused.items():
+        if path not in used:
+            raise ConfigurationError(message)
 
 
 def _shortened(setting: str) -> str:

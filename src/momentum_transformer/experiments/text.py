@@ -26,7 +26,7 @@ from ..models.language_model import LanguageModel
 from ..training.config import TrainConfig
 from ..training.task import Score, part_of
 from .experiment import Experiment, Study, Variant, check_scale
-from .named_models import ModelConfig
+from .model_config import ModelConfig
 from .synthetic.synthetic_task import LACKS, MADE_MODELS, TINY_SIZES, TINY_TRAIN, sized
 
 EVALUATION_TOKENS = 16_384  # of a batch: without gradients it may be larger than in training
@@ -278,5 +278,6 @@ STUDIES = (
             Variant("softmax", ("model.convolution=on",)),  # as the members of the family have it
             *(Variant(name) for name in ("linear", "momentum", "gated-delta", "momentum-delta")),
         ),
+        section="text",
     ),
 )

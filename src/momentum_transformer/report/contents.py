@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 
 from ..experiments import REPRODUCTIONS
 from ..experiments.experiment import Study
-from ..experiments.pictures.picture_scales import SHAPES
 from .collect import Run
 from .copy_section import beta_section, coefficient_section, connection_section, copy_section, weighting_section
 from .groups import Group, groups, scales
@@ -14,38 +13,45 @@ from .section import Section
 from .text_section import text_section
 from .translation_section import translation_section
 
+Maker = Callable[[list[Group], str, str], Section | None]
 
-def make_sections(runs: Sequence[Run]) -> list[Section]:
-    makers = section_makers()
-    sections = []
-    for scale in scales(runs):
-        for study in REPRODUCTIONS.values():
-            if study.then:  # its parts have sections of their own
-                continue
-            if study.others:
-                sections += lra_sections(study, scale, runs)
-                continue
-            found = groups(study, scale, runs) if study.name in makers else []
-            section = makers[study.name](found, scale, study.title) if found else None
-            if section is not None:
-                sections.append(section)
+
+def alone(maker: Maker) -> Callable[[Study, str, Sequence[Run]], list[Section]]:
+    """A section of the one experiment of a study, where it has runs at this scale."""
+
+    def sections(study: Study, scale: str, runs: Sequence[Run]) -> list[Section]:
+        found = groups(study, scale, runs)
+        section = maker(found, scale, study.title) if found else None
+        return [] if section is None else [section]
+
     return sections
 
 
+# what `Study.section` names: (study, scale, runs) → sections
+SECTIONS: dict[str, Callable[[Study, str, Sequence[Run]], list[Section]]] = {
+    "copy": alone(copy_section),
+    "copy connection": alone(connection_section),
+    "copy beta": alone(beta_section),
+    "copy weighting": alone(weighting_section),
+    "copy coefficients": alone(coefficient_section),
+    "text": alone(text_section),
+    "pictures": alone(picture_section),
+    "translation": alone(translation_section),
+    "lra": lra_sections,
+}
+
+
+def make_sections(runs: Sequence[Run]) -> list[Section]:
+    """The sections of every study that names one."""
+    return [
+        section
+        for scale in scales(runs)
+        for study in REPRODUCTIONS.values()
+        if study.section
+        for section in SECTIONS[study.section](study, scale, runs)
+    ]
+
+
 def has_section(study: Study) -> bool:
-    """Whether runs of the study are shown by it; the others are shown as runs of no study."""
-    return bool(study.others or study.then) or study.name in section_makers()
-
-
-def section_makers() -> dict[str, Callable[[list[Group], str, str], Section | None]]:
-    return {
-        "copy": copy_section,
-        "copy-ablation-connection": connection_section,
-        "copy-ablation-beta": beta_section,
-        "copy-weighting": weighting_section,
-        "copy-sweep": coefficient_section,
-        "text": text_section,
-        **dict.fromkeys(SHAPES, picture_section),
-        "translation": translation_section,
-        "translation-iwslt16": translation_section,
-    }
+    """Whether runs of the study are shown by it or by its parts; the others are shown side by side."""
+    return bool(study.section or study.then)

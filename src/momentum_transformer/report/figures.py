@@ -12,26 +12,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..experiments.named_models import ALL_MODELS
+from ..experiments.named_models import NAMED
 from .groups import Group
 
-_STYLES: dict[str, tuple[str, Any, str]] = {
-    "softmax": ("#000000", "-", "o"),
-    "reformer": ("#E69F00", (0, (1, 1)), "v"),
-    "performer": ("#56B4E9", (0, (3, 1, 1, 1)), "<"),
-    "linformer": ("#8C6D31", (0, (2, 2)), ">"),
-    "linear": ("#0072B2", "--", "s"),
-    "momentum": ("#009E73", "-.", "^"),
-    "momentum-connection": ("#CC79A7", (0, (4, 1, 1, 1, 1, 1)), "D"),
-    "adaptive-momentum": ("#D55E00", (0, (6, 1)), "P"),
-    "gated-momentum": ("#66A61E", (0, (5, 2, 1, 2)), "X"),
-    "retention": ("#7F7F7F", (0, (1, 2)), "p"),
-    "delta": ("#6A3D9A", (0, (3, 2)), "h"),
-    "gated-delta": ("#B2182B", (0, (8, 2)), "*"),
-    "momentum-delta": ("#01665E", (0, (8, 1, 2, 1)), "d"),
-    "hybrid": ("#4D4D4D", (0, (10, 1, 1, 1)), "8"),
-}
-COLOURS, DASHES, MARKERS = ({model: _STYLES[model][i] for model in ALL_MODELS} for i in range(3))
+COLOURS = {model.name: model.colour for model in NAMED}
+DASHES = {model.name: model.dash for model in NAMED}
+MARKERS = {model.name: model.marker for model in NAMED}
 ACROSS = {"step": "training steps", "cpu_seconds": "training (CPU seconds)"}
 STYLE: dict[Any, Any] = {
     "font.size": 9,

@@ -6,7 +6,8 @@ from typing import Final, Literal
 from ...training.config import TrainConfig
 from ..configuration import nearest
 from ..experiment import check_scale
-from ..named_models import FAMILY, PAPER_MODELS, ModelConfig, named
+from ..model_config import ModelConfig
+from ..named_models import FAMILY, PAPER_MODELS, named
 
 BASELINE: Final = "bag-of-tokens"
 PAPER_LRA_MODELS = (*PAPER_MODELS, BASELINE)

@@ -146,6 +146,7 @@ STUDIES = (
         _FIRST,
         tuple(Variant(model) for model in PAPER_LRA_MODELS),
         tuple(_OTHERS),
+        section="lra",
     ),
     Study(
         "lra-released",
@@ -153,5 +154,6 @@ STUDIES = (
         _FIRST,
         tuple(Variant(model, ("fidelity=released",)) for model in PAPER_LRA_MODELS),
         tuple(_OTHERS),
+        section="lra",
     ),
 )

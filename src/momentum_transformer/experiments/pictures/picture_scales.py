@@ -6,7 +6,8 @@ from typing import ClassVar
 from ...generation.grids import Shape
 from ...training.config import TrainConfig
 from ..experiment import check_scale
-from ..named_models import ModelConfig, named
+from ..model_config import ModelConfig
+from ..named_models import named
 
 # height, width, channels
 SHAPES = {"digits": (8, 8, 1), "mnist": (28, 28, 1), "fashion": (28, 28, 1), "cifar10": (32, 32, 3)}

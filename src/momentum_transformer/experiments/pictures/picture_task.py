@@ -169,6 +169,12 @@ IMAGES = Experiment(
 )
 PICTURES = (*OFFICIAL, IMAGES)
 STUDIES = tuple(
-    Study(experiment.name, experiment.title, experiment.name, tuple(Variant(model) for model in PICTURE_MODELS))
+    Study(
+        experiment.name,
+        experiment.title,
+        experiment.name,
+        tuple(Variant(model) for model in PICTURE_MODELS),
+        section="pictures",
+    )
     for experiment in OFFICIAL
 )

@@ -15,7 +15,7 @@ from ...data.scored_sequences import ScoredSequences
 from ...models.sequence_regressor import SequenceRegressor
 from ...training.config import TrainConfig
 from ..experiment import Experiment, check_scale
-from ..named_models import ModelConfig
+from ..model_config import ModelConfig
 from .synthetic_task import (
     LACKS,
     MADE_MINUTES,

@@ -13,7 +13,7 @@ from ...data.selective_copy import FIRST, check_selective_copy, selective_copy_b
 from ...models.language_model import LanguageModel
 from ...training.config import TrainConfig
 from ..experiment import Experiment, check_scale
-from ..named_models import ModelConfig
+from ..model_config import ModelConfig
 from .synthetic_task import (
     LACKS,
     MADE_MINUTES,

@@ -11,7 +11,8 @@ from ...data.scored_sequences import ScoredSequences
 from ...training.config import TrainConfig
 from ...training.task import Score, part_of
 from ..copy import COEFFICIENTS
-from ..named_models import FAMILY, ModelConfig, named
+from ..model_config import ModelConfig
+from ..named_models import FAMILY, named
 
 MADE_MODELS = ("softmax", "linear", "momentum", "adaptive-momentum", "momentum-connection", *FAMILY)
 MADE_MINUTES = {"tiny": "seconds", "small": "2 minutes", "paper": "days; a GPU is better"}

@@ -5,7 +5,8 @@ from typing import Final, Literal
 
 from ...training.config import TrainConfig
 from ..experiment import check_scale
-from ..named_models import MODELS, ModelConfig, named
+from ..model_config import ModelConfig
+from ..named_models import MODELS, named
 
 TEACHER: Final = "autoregressive"
 STUDENTS = tuple(model for model in MODELS if model != "reformer")

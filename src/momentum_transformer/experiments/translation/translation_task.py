@@ -276,6 +276,18 @@ VARIANTS = (
     *(Variant(model, (f"data.teacher={TEACHER}",), waits=True) for model in STUDENTS),
 )
 STUDIES = (
-    Study("translation", "Non-autoregressive translation (Table 5), Multi30k", "multi30k", VARIANTS),
-    Study("translation-iwslt16", "Non-autoregressive translation (Table 5), IWSLT'16", "iwslt16", VARIANTS),
+    Study(
+        "translation",
+        "Non-autoregressive translation (Table 5), Multi30k",
+        "multi30k",
+        VARIANTS,
+        section="translation",
+    ),
+    Study(
+        "translation-iwslt16",
+        "Non-autoregressive translation (Table 5), IWSLT'16",
+        "iwslt16",
+        VARIANTS,
+        section="translation",
+    ),
 )
