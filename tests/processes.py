@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import start_processes
 
-PATIENCE = 270.0  # seconds
+PATIENCE = 900.0  # seconds
 
 
 def run_together(function: Callable[..., None], size: int, folder: Path, *arguments: Any) -> None:

@@ -31,6 +31,7 @@ CASES = {
     "fsdp-context": Request("recall", "momentum-delta", "tiny", 0, (FSDP, "train.context=2")),
     "context": Request("copy", "gated-momentum", "tiny", 0, ("train.context=2",)),
     "text-context": Request("text", "gated-delta", "tiny", 0, ("train.context=2",)),
+    "text-fsdp": Request("text", "momentum", "tiny", 0, (FSDP, "train.steps=3")),  # the first one writes samples
 }
 CUT = Request("copy", "momentum-delta", "tiny", 0, (FSDP,))
 CUT_AT = 12

@@ -53,10 +53,13 @@ def shard(model: nn.Module, world: World) -> nn.Module:
     # no loss of ours changes a model's output in place
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     mesh = init_device_mesh(world.device.type, (world.size,))
-    for module in list(model.modules()):
-        for block in getattr(module, "blocks", ()):
-            fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    units: list[Any] = [block for module in model.modules() for block in getattr(module, "blocks", ())]
+    for unit in (*units, model):
+        fully_shard(unit, mesh=mesh)
+    # What a block's backward pass gathers next is fixed. Else FSDP takes the order of all forward passes so far, which
+    # is another one in a process that has written a sample or had more to evaluate: then they wait for each other.
+    for unit, next_one in zip((*units, model), (model, *units), strict=True):
+        unit.set_modules_to_backward_prefetch([next_one])
     return model
 
 
