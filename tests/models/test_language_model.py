@@ -1,5 +1,7 @@
 """The language model decodes as it was trained."""
 
+import math
+
 import pytest
 import torch
 
@@ -76,3 +78,14 @@ def test_logits_of_some_positions_are_those_of_all() -> None:
     tokens = torch.randint(0, 5, (3, 6))
     mask = torch.rand(3, 6) > 0.5
     assert torch.allclose(model(tokens, mask), model(tokens)[mask], atol=1e-12)
+
+
+@pytest.mark.parametrize("mixer", ["softmax", "gated delta"])
+def test_a_tied_model_begins_by_knowing_nothing(mixer: str) -> None:
+    """Its loss is that of a guess: no token expects itself because its embedding is still in the residual stream."""
+    torch.manual_seed(0)
+    encoder = Encoder(4, 128, 4, attention=MIXERS[mixer], block=ModernBlock())
+    model = LanguageModel(256, encoder, positions=False, tied=True).eval()
+    tokens = torch.randint(0, 256, (4, 33))
+    loss = torch.nn.functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+    assert loss.item() == pytest.approx(math.log(256), abs=0.1)

@@ -12,6 +12,8 @@ from ..layers.positions import positions_of, sinusoids
 from .encoder import Encoder, EncoderState
 from .summary import summary
 
+TIED_STD = 0.02  # of a tied embedding at the start
+
 
 class LanguageModelState(NamedTuple):
     encoder: EncoderState
@@ -36,8 +38,8 @@ class LanguageModel(nn.Module):
         beside = positions and not tied
         self.embedding = nn.Embedding(vocabulary, encoder.width // 2 if beside else encoder.width)
         self.encoder = encoder
-        if tied:  # scaled up where it enters, so that logits start small
-            nn.init.normal_(self.embedding.weight, std=encoder.width**-0.5)
+        if tied:  # small: what enters stays in the residual stream, and its own logit would begin far above the others
+            nn.init.normal_(self.embedding.weight, std=TIED_STD)
         else:
             self.logits = nn.Linear(encoder.width, vocabulary)
 
