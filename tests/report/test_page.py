@@ -85,6 +85,33 @@ def test_what_models_wrote_is_in_the_page(runs: Path, tmp_path: Path) -> None:
     assert "before the last" not in page.read_text()
 
 
+def test_models_of_one_text_are_compared_by_its_bytes_whatever_their_tokens_are(tmp_path: Path) -> None:
+    for units, bits in (("bytes", 2.5), ("characters", 2.0)):
+        for source in ("one.txt", "two.txt"):
+            settings = (f"data.source={source}", f"data.units={units}")
+            request = Request("text", "gated-delta", "tiny", 0, settings)
+            add_run(tmp_path / "runs", request, {"bits_per_byte": bits}, loss=bits if units == "bytes" else 9.0)
+    page, _ = write_report([tmp_path / "runs"], tmp_path / "report")
+    text = page.read_text()
+    assert "Language models of text: one.txt, scale tiny" in text
+    better = "gated-delta, data.units=characters has fewer bits a byte than gated-delta, data.units=bytes, the next: "
+    assert text.count(better) == 2
+    assert "No comparison here comes out the same way in every pair of seeds." in text
+
+
+def test_the_cells_of_a_confusion_matrix_say_what_they_are_and_follow_the_theme(tmp_path: Path) -> None:
+    request = Request("table", "momentum", "tiny", 0, ("data.source=my.csv",))
+    add_run(tmp_path / "runs", request, {"accuracy": 0.7, "f1": 0.7})
+    labels, counts = ["ham", "spam"], [[8, 2], [4, 6]]
+    line = {"kind": "confusion", "step": 9, "labels": labels, "counts": counts, "f1": {"ham": 0.7, "spam": 0.7}}
+    with (request.directory(tmp_path / "runs") / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    page, _ = write_report([tmp_path / "runs"], tmp_path / "report")
+    text = page.read_text()
+    assert 'data-says="spam taken for ham: 4 rows, 40.0 %"' in text
+    assert "<image" not in text
+
+
 def test_the_section_of_text_shows_what_models_wrote(tmp_path: Path) -> None:
     request = Request("text", "gated-delta", "tiny")
     add_run(tmp_path / "runs", request, dict.fromkeys(("nats_per_character", "bits_per_byte", "perplexity"), 2.0))

@@ -145,6 +145,7 @@ def test_verdicts_follow_the_numbers() -> None:
     assert separated(low, high) == "yes, in every pair of seeds"
     assert separated(low[:1], high[:1]) == "yes, but with one seed only"
     assert separated(high[:1], low[:1]) == "no, but with one seed only"
+    assert separated(low[:1], high) == "yes, but with one seed only"
     assert separated(low, middle) == "on average, but the seeds overlap"
     assert separated(high, low) == "no"
     assert spread([1.0, 2.0], 1) == "1.5 ± 0.5"

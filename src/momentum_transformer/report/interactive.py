@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedFormatter
 
 MOST_POINTS = 60  # of a line that say their values; of a longer one, so many that are evenly spread
@@ -77,6 +78,13 @@ def _hits(axis: Axes, figure: Figure) -> Iterator[str]:
                 says = html.escape(f"{label}{_named(axis, x)}, {_labelled(axis.get_ylabel(), f'{y:.4g}')}")
                 where = f'cx="{across:.1f}" cy="{height - up:.1f}" r="5"'
                 yield f'<circle class="hit" {where} data-says="{says}" tabindex="-1"/>'
+    for cell in axis.patches:  # those of bars have no label of their own
+        if isinstance(cell, Rectangle) and _label(cell):
+            (left, bottom), (right, top) = axis.transData.transform(cell.get_bbox().corners()[[0, 3]]) * scale
+            where = f'x="{min(left, right):.1f}" y="{height - max(bottom, top):.1f}"'
+            size = f'width="{abs(right - left):.1f}" height="{abs(top - bottom):.1f}"'
+            says = html.escape(str(cell.get_label()))
+            yield f'<rect class="hit" {where} {size} data-says="{says}" tabindex="-1"/>'
 
 
 def _lines(axis: Axes) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
@@ -97,7 +105,7 @@ def _bars(axis: Axes) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
             yield _label(bars), values, axis.transData.transform(values)
 
 
-def _label(artist: Line2D | BarContainer) -> str:
+def _label(artist: Line2D | BarContainer | Rectangle) -> str:
     label = str(artist.get_label())
     return "" if label.startswith("_") else f"{label}: "
 

@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from ..experiments.labelling import TABLE
 from ..experiments.pictures.picture_task import IMAGES
@@ -22,6 +23,8 @@ from .tables import Table, spread
 
 OWN = (TABLE.name, IMAGES.name)
 MOST_LABELS = 30  # of a confusion matrix that is shown whole
+MOST_NUMBERS = 10  # labels of one whose cells have numbers in them
+CELL, DEEPEST = "#0072b2", 0.6  # a cell's colour, and how much of it a share of one has: numbers stay legible on it
 NAMED = ("data.source=", "data.text_column=", "data.label_column=")  # settings that say which data, not which model
 
 
@@ -129,17 +132,21 @@ def _heat(axis: Axes, run: Run) -> None:
         return
     labels, counts = run.confusion["labels"], np.array(run.confusion["counts"], dtype=float)
     shares = counts / counts.sum(1, keepdims=True)
-    axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     axis.grid(False)
-    axis.set_title(f"{run.request.model}: share of each true label", fontsize=9)
+    axis.set_title(f"{run.request.model}: % of each true label", fontsize=9)
     axis.set_xlabel("predicted")
     axis.set_ylabel("true")
-    if len(labels) <= MOST_LABELS:
-        shown = [label if len(label) <= 12 else f"{label[:11]}…" for label in labels]
-        axis.set_xticks(range(len(labels)), shown, rotation=90 if len(labels) > 4 else 0)
-        axis.set_yticks(range(len(labels)), shown)
-    if len(labels) <= 10:
-        for (row, column), share in np.ndenumerate(shares):
-            axis.text(
-                column, row, f"{100 * share:.0f}", ha="center", va="center", color="white" if share > 0.5 else "black"
-            )
+    if len(labels) > MOST_LABELS:
+        axis.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        return
+    axis.set_xlim(-0.5, len(labels) - 0.5)
+    axis.set_ylim(len(labels) - 0.5, -0.5)
+    for (row, column), share in np.ndenumerate(shares):
+        says = f"{labels[row]} taken for {labels[column]}: {counts[row, column]:,.0f} rows, {100 * share:.1f} %"
+        cell = Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=CELL, alpha=DEEPEST * share, lw=0, label=says)
+        axis.add_patch(cell)
+        if len(labels) <= MOST_NUMBERS:
+            axis.text(column, row, f"{100 * share:.0f}", ha="center", va="center")
+    shown = [label if len(label) <= 12 else f"{label[:11]}…" for label in labels]
+    axis.set_xticks(range(len(labels)), shown, rotation=90 if len(labels) > 4 else 0)
+    axis.set_yticks(range(len(labels)), shown)

@@ -27,8 +27,8 @@ SETTLED = "yes, in every pair of seeds"
 
 def separated(better: np.ndarray, worse: np.ndarray) -> str:
     """Whether lower is lower, in words: for every pair of seeds, on average only, or not."""
-    if len(better) == len(worse) == 1:
-        return "yes, but with one seed only" if better[0] < worse[0] else "no, but with one seed only"
+    if min(len(better), len(worse)) == 1:
+        return "yes, but with one seed only" if better.mean() < worse.mean() else "no, but with one seed only"
     if better.max() < worse.min():
         return SETTLED
     if better.mean() < worse.mean():
