@@ -1,5 +1,6 @@
 """The walk-through of docs/text.md, command by command, at scale tiny."""
 
+import io
 import re
 import shlex
 from pathlib import Path
@@ -26,6 +27,7 @@ def test_the_walk_through_does_what_it_says(
     assert len(lines) == 10
     for program, command, *words in lines:
         assert program == "momentum"
+        monkeypatch.setattr("sys.stdin", io.StringIO("ROMEO:\nIt was\n"))
         more = ["--scale", "tiny", "--set", "data.validation=0.05"] if command == "train" else []
         if "data.pieces=500" in words:
             words[words.index("data.pieces=500")] = "data.pieces=280"  # all that so short a text has

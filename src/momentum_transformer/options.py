@@ -116,7 +116,7 @@ class Generate:
     top_p: float = 1.0
     """Choose among the most likely tokens that have this share of the probability."""
     stop: str = ""
-    """End before this string."""
+    """End before this string, in which \\n is a line break."""
     count: int = 64
     """How many pictures."""
     out: MaybePath = None

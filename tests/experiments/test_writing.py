@@ -83,6 +83,15 @@ def test_training_ends_with_the_command_that_uses_the_model(
     assert capsys.readouterr().out.endswith(f"use it: momentum generate '{tmp_path}/a b' --prompt -\n")
 
 
+def test_a_stop_string_may_name_a_line_break(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["generate", str(runs["characters"]), "--prompt", "To be", "--tokens", "200", "--temperature", "5"]
+    assert run(*words) == 0
+    whole = capsys.readouterr().out
+    assert run(*words, "--stop", "\\n") == 0
+    assert capsys.readouterr().out == whole[: whole.index("\n") + 1]
+    assert whole.count("\n") > 1
+
+
 def test_each_evaluation_leaves_a_sample(runs: dict[str, Path]) -> None:
     lines = [json.loads(line) for line in (runs["bytes"] / "samples.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 3]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from momentum_transformer.experiments import REPRODUCTIONS
 from momentum_transformer.experiments.runs import Request
 from momentum_transformer.report.interactive import on_dark
 from momentum_transformer.report.page import write_report
@@ -113,7 +114,7 @@ def test_the_cells_of_a_confusion_matrix_say_what_they_are_and_follow_the_theme(
 
 
 def test_the_section_of_text_shows_what_models_wrote(tmp_path: Path) -> None:
-    request = Request("text", "gated-delta", "tiny")
+    request = Request("text", "softmax", "tiny")
     add_run(tmp_path / "runs", request, dict.fromkeys(("nats_per_character", "bits_per_byte", "perplexity"), 2.0))
     (request.directory(tmp_path / "runs") / "samples.jsonl").write_text(json.dumps({"step": 9, "text": TEXT}) + "\n")
     page, _ = write_report([tmp_path / "runs"], tmp_path / "report")
@@ -271,3 +272,16 @@ def test_the_page_fits_a_phone_and_stands_out_in_light_and_dark(opened: Any) -> 
         assert opened.evaluate(CONTRAST) == []
         grounds.append(opened.evaluate("getComputedStyle(document.body).backgroundColor"))
     assert grounds[0] != grounds[1]
+
+
+def test_the_table_of_text_says_which_models_have_not_run(tmp_path: Path) -> None:
+    scores = dict.fromkeys(("nats_per_character", "bits_per_byte", "perplexity"), 2.0)
+    for variant in REPRODUCTIONS["text"].variants[:-1]:
+        add_run(tmp_path / "runs", Request("text", variant.model, "tiny", 0, variant.settings), scores)
+    write_report([tmp_path / "runs"], tmp_path / "report")
+    lines = (tmp_path / "report" / "text-tiny.md").read_text().splitlines()
+    assert lines[0].startswith("| model | parameters | nats a character |")
+    assert "CPU minutes" in lines[0]
+    assert any(line.startswith("| gated-delta |") for line in lines)
+    assert any(line.startswith("| softmax with convolution |") for line in lines)
+    assert lines[-1] == "- Not run yet: momentum with convolution."

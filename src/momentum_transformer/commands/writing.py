@@ -30,6 +30,7 @@ def write_text(
         raise ConfigurationError(f"--tokens must be 1 or more, not {tokens}")
     if not prompt:
         raise ConfigurationError("--prompt must not be empty: a model goes on from at least one character")
+    stop = stop.replace("\\n", "\n")  # which shells do not do
     task = load_text_task(path, checkpoint)
     task.model.to("cuda" if torch.cuda.is_available() else "cpu")
     text: list[int] = []

@@ -26,6 +26,7 @@ from ..models.language_model import LanguageModel
 from ..training.config import TrainConfig
 from ..training.task import Score, part_of
 from .experiment import Experiment, Study, Variant, check_scale
+from .gap import GAP_MODELS
 from .model_config import ModelConfig
 from .synthetic.synthetic_task import LACKS, MADE_MODELS, TINY_SIZES, TINY_TRAIN, sized
 
@@ -273,11 +274,7 @@ STUDIES = (
         "text",
         "Tiny Shakespeare at nanoGPT's setting for a CPU",
         "text",
-        (
-            Variant("softmax"),
-            Variant("softmax", ("model.convolution=on",)),  # as the members of the family have it
-            *(Variant(name) for name in ("linear", "momentum", "gated-delta", "momentum-delta")),
-        ),
+        tuple(Variant(variant.model, variant.settings) for variant in GAP_MODELS),  # runs that the gap shares
         section="text",
     ),
 )

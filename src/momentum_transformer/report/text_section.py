@@ -3,6 +3,8 @@
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
+from ..experiments import REPRODUCTIONS
+from ..experiments.gap import CONVOLVED
 from ..experiments.sizes import parameter_count
 from . import figures
 from .collect import last_text
@@ -20,22 +22,22 @@ def text_section(found: list[Group], scale: str, title: str) -> Section | None:
         return None
     rows = tuple(
         (
-            group.label,
+            _name(group.model, group.settings),
             f"{parameter_count(group.runs[0].request):,}",
             spread(group.test("nats_per_character"), 3),
             spread(group.test("bits_per_byte"), 3),
             spread(group.test("perplexity"), 2),
-            group.cpu_seconds(group.runs[0].config.train.steps, 0),
+            group.cpu_seconds(group.runs[0].config.train.steps / 60, 1),
             str(group.seeds),
         )
         for group in scored
     )
-    columns = ("model", "parameters", "nats a character", "bits a byte", "perplexity", "CPU s", "seeds")
-    nats = {group.label: group.test("nats_per_character") for group in scored}
+    columns = ("model", "parameters", "nats a character", "bits a byte", "perplexity", "CPU minutes", "seeds")
+    nats = {_name(group.model, group.settings): group.test("nats_per_character") for group in scored}
     claims = (
         ("momentum", "linear", "Momentum attention writes better than linear attention"),
         ("gated-delta", "softmax", "The gated delta rule writes better than softmax attention"),
-        ("gated-delta", "softmax, convolution on", "Also where softmax attention has the short convolution"),
+        ("gated-delta", "softmax with convolution", "Also where softmax attention has the short convolution"),
         ("momentum-delta", "gated-delta", "Momentum on top of the gated delta rule writes better still"),
     )
     findings = [
@@ -43,6 +45,9 @@ def text_section(found: list[Group], scale: str, title: str) -> Section | None:
         for better, worse, text in claims
         if better in nats and worse in nats
     ]
+    every = [_name(variant.model, variant.settings) for variant in REPRODUCTIONS["text"].variants]
+    if missing := [name for name in every if name not in nats]:
+        findings.append(f"Not run yet: {', '.join(missing)}.")
     config = scored[0].runs[0].config
     intro = (
         f"Scale {scale}: {config.model.depth} layers of width {config.model.width}, {config.model.heads} heads, "
@@ -57,8 +62,15 @@ def text_section(found: list[Group], scale: str, title: str) -> Section | None:
         _figure(scored),
         Table(name, columns, rows),
         tuple(findings),
-        texts=tuple((group.label, text) for group in scored if (text := last_text(group.runs[0]))),
+        texts=tuple(
+            (_name(group.model, group.settings), text) for group in scored if (text := last_text(group.runs[0]))
+        ),
     )
+
+
+def _name(model: str, settings: tuple[str, ...]) -> str:
+    """A line of the study; that its parameters are those of softmax, the column of parameters says."""
+    return f"{model} with convolution" if CONVOLVED in settings else model
 
 
 def _figure(found: list[Group]) -> Figure:
