@@ -16,7 +16,7 @@ from momentum_transformer.experiments.study_runs import requests
 from momentum_transformer.generation.grids import save_grid
 from momentum_transformer.report.page import write_report
 from momentum_transformer.report.section import separated
-from momentum_transformer.report.tables import spread
+from momentum_transformer.report.tables import Table, spread
 from momentum_transformer.training.run_directory import RunDirectory, RunError
 
 from .made_up import add_translations
@@ -193,3 +193,9 @@ def test_runs_of_no_study_are_listed_and_unknown_ones_left_out(tmp_path: Path) -
     assert "<td>delta, train.steps=2</td><td>0.5000</td><td>0.7500</td><td>0</td>" in page.read_text()
     (line,) = left_out
     assert line.startswith(f"{tmp_path / 'runs' / 'known-to-another-version'}: unknown experiment")
+
+
+def test_numbers_stand_to_the_right_and_words_to_the_left() -> None:
+    rows = (("linear", "0.12 ± 0.01", "2 × no, but with one seed only", "-"), ("softmax", "never", "", "-1"))
+    table = Table("", ("model", "loss", "why", "seeds"), rows)
+    assert table.markdown().splitlines()[1] == "|---|---:|---|---:|"

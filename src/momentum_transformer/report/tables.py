@@ -1,6 +1,7 @@
 """Tables as rows of text, for Markdown and for HTML."""
 
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,8 @@ class Table:
 
     def markdown(self) -> str:
         line = "|" + "|".join(f" {column} " for column in self.columns) + "|"
-        rule = "|" + "|".join("---" if i == 0 else "---:" for i in range(len(self.columns))) + "|"
+        columns = [tuple(row[i] for row in self.rows) for i in range(len(self.columns))]
+        rule = "|" + "|".join("---:" if i and of_numbers(cells) else "---" for i, cells in enumerate(columns)) + "|"
         rows = ["|" + "|".join(f" {cell} " for cell in row) + "|" for row in self.rows]
         return "\n".join([line, rule, *rows]) + "\n"
 
@@ -26,6 +28,12 @@ class Table:
         )
         caption = html.escape(self.title)
         return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def of_numbers(cells: Sequence[str]) -> bool:
+    """Whether most cells that say something are numbers, which stand to the right of their column."""
+    said = [cell for cell in cells if cell.strip("–- ")]
+    return 2 * sum(len(cell) < 25 and re.match(r"[-+]?\d", cell) is not None for cell in said) >= len(said)
 
 
 def spread(values: Sequence[float] | np.ndarray, digits: int) -> str:
