@@ -47,7 +47,10 @@ def chunk_scan(
     )
     y, after = y if return_final_states else (y, None)
     y = y.transpose(1, 2)
-    y = y.contiguous() if D is None else torch.addcmul(y, x, D.to(wide)[:, None]).contiguous()
+    if D is not None:  # y is ours alone: without a graph it may change in place
+        skip = D.to(wide)[:, None]
+        y = torch.addcmul(y, x, skip) if torch.is_grad_enabled() else y.addcmul_(x, skip)
+    y = y.contiguous()
     return y if after is None else (y, after.s.mT.contiguous())
 
 
