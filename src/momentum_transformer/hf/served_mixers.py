@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any
 
 from torch import nn
@@ -86,13 +85,7 @@ ARCHITECTURES = tuple(architecture for architecture, _ in MIXERS)
 
 def mixer_class(mixer: nn.Module) -> tuple[type[nn.Module], Kind] | None:
     """The class of Transformers that a module is or inherits from, and its kind; None where it is no mixer of ours."""
-    made: Any = type(mixer)
-    return _found(made)
-
-
-@cache  # each layer asks at each token
-def _found(made: Any) -> tuple[type[nn.Module], Kind] | None:
-    for base in made.__mro__:
+    for base in type(mixer).__mro__:
         path = base.__module__.split(".")
         if path[:2] == ["transformers", "models"] and len(path) > 2:
             kind = MIXERS.get((path[2], base.__name__))
