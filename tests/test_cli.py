@@ -237,3 +237,13 @@ def test_generate_draws_with_the_model_that_comes_with_the_package(
     monkeypatch.chdir(tmp_path)
     assert run("generate", "--count", "2") == 0
     assert (tmp_path / "grid.png").stat().st_size > 100
+
+
+def test_a_name_that_no_file_can_have_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for out in (tmp_path / ("n" * 300), Path(str(tmp_path) + "/a" * 2_500)):
+        with pytest.raises(SystemExit) as ended:
+            main(["train", "copy", "--scale", "tiny", "--out", str(out)])
+        assert ended.value.code == 2
+        said = capsys.readouterr().err
+        assert said.startswith("momentum: ")
+        assert said.count("\n") == 1

@@ -26,6 +26,9 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # whoever read the output has seen enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor is there a complaint at the end
         sys.exit(141)
+    except OSError as error:  # a name that no file can have, a full disk behind standard output
+        _say(error)
+        sys.exit(2)
 
 
 def _check_subject(name: str, subject: str) -> None:

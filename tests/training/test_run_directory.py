@@ -148,10 +148,13 @@ def test_temporary_files_of_dead_processes_are_removed(tmp_path: Path) -> None:
     left.append(tmp_path / "checkpoint" / ".tmpAb12")
     for path in left:
         path.write_text("half")
-    (tmp_path / "notes.txt").write_text("the user's")
+    (tmp_path / "other" / "checkpoint").mkdir(parents=True)
+    others = [tmp_path / name for name in ("notes.txt", ".tmpnotes", "other/.tmpx", "other/checkpoint/a.writing")]
+    for path in others:
+        path.write_text("the user's")
     with RunDirectory(tmp_path).owned():
         assert not any(path.exists() for path in left)
-    assert (tmp_path / "notes.txt").exists()
+    assert all(path.exists() for path in others)
 
 
 def test_a_file_is_on_the_disk_before_it_takes_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ class Recorder:
 
             try:
                 self.board = SummaryWriter(str(run.path / "tensorboard"), purge_step=resumed_at + 1)
-            except OSError as error:
+            except (OSError, UnicodeError) as error:  # TensorBoard knows no names but those of UTF-8
                 raise RunError(f"{run.path}/tensorboard cannot be written: {error}") from None
 
     def __enter__(self) -> "Recorder":

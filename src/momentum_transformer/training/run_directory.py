@@ -30,6 +30,7 @@ from .records import read_metrics, read_object, read_samples
 
 FORMAT = 1
 METRICS, SAMPLES = "metrics.jsonl", "samples.jsonl"
+PARTS = ("checkpoint", "samples")  # folders of a run
 PATIENCE = 10.0  # seconds for an owner that is about to end
 
 
@@ -65,14 +66,21 @@ class RunDirectory:
             try:
                 make_folder(self.path)
                 stack.enter_context(hold(self.path / "owner.lock", note, patience=PATIENCE))
-                for unfinished in (path for pattern in UNFINISHED for path in self.path.rglob(pattern)):
-                    unfinished.unlink()
+                self._remove_unfinished()
                 self._repair_logs()
             except HeldError as held:
                 raise RunError(f"{self.path} is in use by {held}; wait for it to end, or stop it") from None
             except OSError as error:
                 raise RunError(f"{self.path} cannot be used ({error}); name another place with --out") from None
             yield
+
+    def _remove_unfinished(self) -> None:
+        """Files that a killed process was writing: in the places of a run only, since --out may name any folder."""
+        own = self.path.glob(UNFINISHED[0])
+        below = (path for part in PARTS for pattern in UNFINISHED for path in (self.path / part).rglob(pattern))
+        for path in (*own, *below):
+            if path.is_file() and not path.is_symlink():
+                path.unlink()
 
     def create(
         self, config: dict[str, Any], data: dict[str, Any] | None = None, keep: Callable[[], None] = lambda: None
