@@ -85,6 +85,7 @@ def assert_same(found: list[Tensor], wanted: list[Tensor]) -> None:
         assert error <= tolerance * (1 + b.double().abs().max()), f"result {i} is off by {error:.2e}"
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("beta", BETAS, ids=str)
 @pytest.mark.parametrize("shape", [*SHAPES, LONG], ids=str)
@@ -112,6 +113,7 @@ def test_whoever_wants_no_gradients_gets_the_same_bits(beta: Any, calls: list[st
     assert len(calls) == 3 * len(TOLERANCE)
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize(
     "options",
     [{"normalize": False}, {"eps": 0.1}, {"feature_map": None}, {"feature_map": lambda x: torch.relu(x) + 0.1}],
@@ -163,6 +165,7 @@ def test_gradients_can_be_differentiated_again(masked: bool, normalize: bool, ca
     assert "bidirectional_backward" in calls
 
 
+@pytest.mark.kernels
 def test_rows_that_overlap_are_read_as_they_are(calls: list[str]) -> None:
     q, k = torch.randn(1, 2, 20).unfold(-1, 16, 1), torch.randn(1, 2, 9, 16)
     assert_same(*both(q, k, k))
@@ -208,6 +211,7 @@ def test_another_backend_is_pytorch(calls: list[str]) -> None:
     assert not calls
 
 
+@pytest.mark.kernels
 def test_what_does_not_exist_is_never_looked_at() -> None:
     q, k, v = tensors((2, 3, 8, 12, 16, 16), torch.float32)
     mask = torch.arange(12) < torch.tensor([[12], [0]])
@@ -222,6 +226,7 @@ def test_what_does_not_exist_is_never_looked_at() -> None:
     assert all(x.all() for x in (y[0, :, :5], dq[0, :, :5], dk[0], dv[0]))
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize(
     "shape", [(3, 4, 200, 150, 24, 24), LONG, (1, 1, 100, 5000, 8, 8), (1, 1, 5000, 100, 8, 8)], ids=str
 )
@@ -287,6 +292,7 @@ def test_operators_called_with_what_does_not_fit_raise() -> None:
         backward(outputs[0][..., :9], *good[:4], *outputs, *good[4:], *options, True)
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize(
     "shape", [(0, 2, 3, 4, 5, 6), (2, 2, 0, 4, 5, 6), (2, 2, 3, 0, 5, 6), (2, 2, 3, 4, 5, 0)], ids=str
 )

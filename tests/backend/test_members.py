@@ -38,6 +38,7 @@ def double(x: Any) -> Any:
     return x.detach().double().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("hidden", HIDDEN)
 @pytest.mark.parametrize("member", MEMBERS)
 def test_native_equals_the_token_form(member: str, hidden: str) -> None:
@@ -55,6 +56,7 @@ def test_native_equals_the_token_form(member: str, hidden: str) -> None:
         assert_same(outputs(single, state, **options, backend="native"), plain, TOLERANCE[torch.float32])
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("n", [1, 2, 31, 32, 33, SEGMENT, SEGMENT + 1, 2 * SEGMENT + 33, 300])
 @pytest.mark.parametrize("member", ["gated delta", "everything"])
 def test_any_length_works_natively(member: str, n: int) -> None:
@@ -79,6 +81,7 @@ def wide_inputs(heads: int, n: int, d: int, e: int, dtype: torch.dtype) -> dict[
     return {name: x.to(dtype).requires_grad_() for name, x in given.items()}
 
 
+@pytest.mark.kernels
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("heads", [1, 3])
 def test_the_number_of_threads_does_not_change_a_bit_of_any_member(heads: int) -> None:
@@ -104,6 +107,7 @@ def test_every_instruction_set_knows_the_family(instruction_set: str, width: int
             assert_same(found, wanted, tolerance)
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("member", ["KDA", "everything"])
 def test_narrow_inputs_of_any_layout_are_computed_in_float32(member: str, dtype: torch.dtype) -> None:
@@ -119,6 +123,7 @@ def test_narrow_inputs_of_any_layout_are_computed_in_float32(member: str, dtype:
     assert_same(found, wanted, 2e-2 if dtype == torch.bfloat16 else 2e-3)
 
 
+@pytest.mark.kernels
 def test_one_token_at_a_time_gives_the_same_as_all_at_once() -> None:
     given = wide_inputs(2, 9, 12, 20, torch.float64)
     whole = outputs(given, backend="native")
@@ -197,6 +202,7 @@ def operands(q: Tensor, **changed: Any) -> tuple[Any, ...]:
     return *(inputs | changed).values(), False, False, 0.0, False
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

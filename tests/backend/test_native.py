@@ -46,6 +46,7 @@ def assert_same(found: list[Tensor], wanted: list[Tensor], dtype: torch.dtype) -
         assert error <= TOLERANCE[dtype] * scale, f"result {i} is off by {error:.2e}"
 
 
+@pytest.mark.kernels
 @needs_native
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("beta", [None, 0.0, 1e-5, 0.01, 0.1, 0.6, 0.9, 0.999])
@@ -109,6 +110,7 @@ def test_extreme_gammas_leave_the_range_of_no_power(gamma: float) -> None:
         torch.testing.assert_close(a / b.abs().max(), b / b.abs().max(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.kernels
 @needs_native
 @pytest.mark.parametrize("part", ["m", "s", "z"])
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -123,6 +125,7 @@ def test_a_loss_on_one_part_of_the_state_reaches_the_inputs(dtype: torch.dtype, 
     assert_same(found[0], found[1], dtype)
 
 
+@pytest.mark.kernels
 @needs_native
 def test_masks_of_any_layout_mean_the_same() -> None:
     q, k, v = (torch.randn(3, 2, 40, 8, dtype=torch.float64) for _ in range(3))
@@ -203,6 +206,7 @@ def layouts(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+@pytest.mark.kernels
 @needs_native
 @settings(max_examples=int(os.environ.get("MOMENTUM_FUZZ", "60")), deadline=None)
 @given(layouts())
@@ -218,6 +222,7 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.kernels
 @needs_native
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("beta", [None, 0.6, 0.95])
@@ -252,6 +257,7 @@ def test_every_instruction_set_gives_the_same(instruction_set: str) -> None:
             assert_same(results(*large, beta=0.6, backend="native"), wanted, dtype)
 
 
+@pytest.mark.kernels
 @needs_native
 @pytest.mark.parametrize("beta", [None, 0.6])
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -268,6 +274,7 @@ def test_one_token_at_a_time_gives_the_same_as_all_at_once(beta: float | None, d
     assert_same([torch.cat(steps, 2), *state], [whole, *end], dtype)
 
 
+@pytest.mark.kernels
 @needs_native
 def test_a_step_leaves_the_state_it_was_given_alone() -> None:
     q, k, v = (torch.randn(1, 2, 1, 8) for _ in range(3))
@@ -368,6 +375,7 @@ class Seen(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.kernels
 @needs_native
 @pytest.mark.parametrize("options", [{}, {"beta": 0.6}, {"beta": 0.6, "return_state": True}], ids=str)
 def test_the_short_cut_gives_what_the_operators_give_to_whoever_watches(
@@ -480,16 +488,7 @@ def test_sanitizers_find_nothing(tmp_path: Path, instruction_set: str) -> None:
         "MOMENTUM_FUZZ": "60",
         "MOMENTUM_CHECK_SHAPES": "0",
     }
-    tests = [
-        "-k",
-        "layout or native_equals or threads or one_token or state or masks or decoding_equals or exist"
-        " or pytorch_form or options or overlap or nothing_in or literal_loop or forms_in_pytorch or two_halves"
-        " or any_length",
-        "-m",
-        "not slow",
-        "-p",
-        "no:xdist",
-    ]
+    tests = ["-m", "kernels and not slow", "-p", "no:xdist"]
     here = Path(__file__)
     files = [
         here,

@@ -92,6 +92,7 @@ def by_the_literal_loop(
     return inputs, outputs_and_gradients(loop, inputs)
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("which", ["plain", "mask", "reset", "mask and reset"])
 @pytest.mark.parametrize("silu", [False, True])
 @pytest.mark.parametrize("taps", range(2, 9))
@@ -108,6 +109,7 @@ def test_convolution_is_the_literal_loop(taps: int, silu: bool, which: str, inst
             assert_close(outputs_and_gradients(native_form, inputs), [x.to(dtype) for x in wanted], bound)
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("turned", [None, 0, 3, 24])
 @pytest.mark.parametrize("which", ["plain", "mask and reset"])
 @pytest.mark.parametrize("past", [True, False])
@@ -135,6 +137,7 @@ def test_convolution_and_forms_in_pytorch_are_one(turned: int | None, which: str
     assert_close(outputs_and_gradients(form(surroundings), inputs), wanted, 1e-12)
 
 
+@pytest.mark.kernels
 def test_a_sequence_in_two_halves_is_the_whole() -> None:
     x, weight = random(2, 30, 20), random(20, 5)
     mask, reset = masks(2, 30, "mask and reset")
@@ -154,6 +157,7 @@ def test_a_sequence_in_two_halves_is_the_whole() -> None:
         assert torch.equal(last, end)
 
 
+@pytest.mark.kernels
 def test_layouts_and_threads_change_no_bit() -> None:
     x, weight, gate = (random(*shape).detach() for shape in ((3, 70, 8 * 20), (160, 4), (3, 70, 160)))
     heads = x.unflatten(2, (8, 20)).transpose(1, 2)
@@ -176,6 +180,7 @@ def test_layouts_and_threads_change_no_bit() -> None:
         torch.set_num_threads(before)
 
 
+@pytest.mark.kernels
 def test_threads_change_no_bit_of_gradients() -> None:
     inputs = [random(2, 300, 160, dtype=torch.float32), random(160, 4, dtype=torch.float32)]
     rows = [random(*s, dtype=torch.float32) for s in ((2, 8, 300, 20), (20,), (2, 8, 300, 20))]
@@ -208,6 +213,7 @@ def test_sixteen_bits_are_rounded_once(dtype: torch.dtype, instruction_set: str)
     assert_close(given, [a.to(dtype) for a in wanted], unit)
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("d", [1, 3, 16, 33, 64])
 @pytest.mark.parametrize("kind", ["l2", "norm", *GATINGS])
 def test_norms_are_the_forms_in_pytorch(d: int, kind: str, instruction_set: str) -> None:

@@ -37,6 +37,7 @@ MIXERS: dict[str, Mixer] = {
 }
 
 
+@pytest.mark.kernels
 @needs_native
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("rule", RULES)
@@ -80,6 +81,7 @@ def test_the_modern_block_decodes_as_it_runs(width: int, rule: str, dtype: torch
         assert torch.allclose(decoder.step(x), y @ head.T, rtol=0, atol=1e-11 if dtype == torch.float64 else 1e-3)
 
 
+@pytest.mark.kernels
 @needs_native
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_tokens_that_do_not_exist_are_not_seen(mixer: str) -> None:
@@ -93,6 +95,7 @@ def test_tokens_that_do_not_exist_are_not_seen(mixer: str) -> None:
     assert torch.allclose(decoder.step(token), encoder.step(token, state)[0], atol=1e-12)
 
 
+@pytest.mark.kernels
 @needs_native
 @pytest.mark.parametrize("mixer", MIXERS)
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 13])
@@ -129,6 +132,7 @@ def test_every_instruction_set_gives_the_same(variant: str, monkeypatch: pytest.
         native.cache_clear()
 
 
+@pytest.mark.kernels
 @needs_native
 def test_the_state_it_starts_from_stays_as_it_was() -> None:
     encoder = Encoder(1, 16, 2).eval()
@@ -150,6 +154,7 @@ def test_what_it_cannot_serve_it_says() -> None:
     assert not any(can_decode(encoder) for encoder in others)
 
 
+@pytest.mark.kernels
 @needs_native
 def test_states_and_inputs_that_do_not_fit_are_refused() -> None:
     encoder = Encoder(2, 16, 2).eval()

@@ -1,0 +1,65 @@
+"""What C++ and Python share is the same on both sides: every field of every structure, every number of every name."""
+
+import ctypes
+
+import pytest
+
+from momentum_transformer.backend.cpu import library
+from momentum_transformer.backend.cpu.causal_operator import DTYPES
+from momentum_transformer.backend.cpu.row_norm_operator import NORM_TOKENS
+from momentum_transformer.backend.cpu.step_operator import FEATURES
+from momentum_transformer.decoding.program import ACTIVATIONS, GATES
+from momentum_transformer.ops.coefficients import Coefficients
+from momentum_transformer.ops.row_norm import GATINGS
+
+from .structures import constants, enumerations, mirrored, structures
+
+HEADERS = ("problem.h", "program.h", "surroundings.h")
+DECLARED = structures(HEADERS)
+NUMBERED = enumerations(HEADERS)
+# enumeration → what stands for it in Python, in its order
+NAMES = {
+    "Dtype": [str(dtype).removeprefix("torch.") for dtype in DTYPES],
+    "Features": ["given", "elu", "l2"],
+    "Activation": [name or "none" for name in ACTIVATIONS],
+    "GateKind": list(GATES),
+    "Gating": list(GATINGS),
+    "TaskKind": ["linear", "step", "cached attention", "residual norm", "convolution", "gates", "norm and gate"],
+    "CoefficientName": [*list(Coefficients._fields)[:6], "coefficients"],
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(DECLARED) - {"Heads"}))
+def test_a_structure_has_the_same_fields_in_python(name: str) -> None:
+    base, fields = DECLARED[name]
+    inherited = DECLARED[base][1] if base == "Heads" else []  # of a base that Python has no class for
+    assert mirrored(name) == [*inherited, *fields]
+
+
+def test_every_structure_of_python_is_one_of_the_headers() -> None:
+    kinds = {
+        name for name, kind in vars(library).items() if isinstance(kind, type) and issubclass(kind, ctypes.Structure)
+    }
+    assert kinds == set(DECLARED) - {"Heads"}
+
+
+def test_every_enumeration_has_a_counterpart() -> None:
+    assert set(NUMBERED) == set(NAMES)
+    assert len(FEATURES) == len(NAMES["Features"])
+    assert len(library.TASKS) == len(NAMES["TaskKind"])
+
+
+@pytest.mark.parametrize("name", sorted(NUMBERED))
+def test_an_enumeration_has_the_order_of_python(name: str) -> None:
+    ends = [word.lower().replace("_", " ") for word in NUMBERED[name]]
+    assert all(end.endswith(known) for end, known in zip(ends, NAMES[name], strict=True)), (ends, NAMES[name])
+
+
+def test_kinds_of_tasks_are_their_structures() -> None:
+    assert [kind.__name__.lower() for kind in library.TASKS] == [name.replace(" ", "") for name in NAMES["TaskKind"]]
+
+
+def test_constants_are_equal() -> None:
+    found = constants(HEADERS)
+    assert found["NORM_TOKENS"] == NORM_TOKENS
+    assert found["MOST_GATES"] == dict(library.Gates._fields_)["gates"]._length_
