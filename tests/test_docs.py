@@ -20,7 +20,8 @@ LANGUAGES = {"python", "sh", "math", "text"}
 TABLE = (ROOT / "docs" / "paper-to-code.md").read_text()
 NAMES = sorted(set(re.findall(r"`(momentum_transformer\.[\w.]+)`", TABLE)))
 TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", TABLE)))
-ELSEWHERE = {"own-data.md"}  # needs files and runs: tests/test_own_data_page.py runs it
+# these need files, runs or a copy of the package: tests/test_own_data_page.py and tests/test_extending.py run them
+ELSEWHERE = {"own-data.md", "extending.md"}
 
 
 def blocks(page: Path, language: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Which backend serves a call: the first that does not refuse."""
 
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from ..ops.checks import check_choice
 from ..ops.shapes import Tensor
@@ -12,8 +12,10 @@ from .cpu.native_bidirectional import NATIVE_BIDIRECTIONAL
 from .pytorch import BIDIRECTIONAL, CHUNKED, QUADRATIC, RECURRENT
 
 BackendName = Literal["auto", "native", "chunked", "quadratic", "recurrent"]
-BACKEND_NAMES = get_args(BackendName)
-BY_NAME: dict[str, Backend] = {x.name: x for x in (NATIVE, CHUNKED, QUADRATIC, RECURRENT)}
+# of causal calls, tried before the forms in PyTorch, which refuse nothing; docs/extending.md adds one
+AHEAD: tuple[Backend, ...] = (NATIVE,)
+BY_NAME: dict[str, Backend] = {x.name: x for x in (*AHEAD, CHUNKED, QUADRATIC, RECURRENT)}
+BACKEND_NAMES = ("auto", *BY_NAME)
 
 
 def candidates(call: Call, name: str) -> tuple[Backend, ...]:
@@ -22,7 +24,7 @@ def candidates(call: Call, name: str) -> tuple[Backend, ...]:
         return (NATIVE_BIDIRECTIONAL, BIDIRECTIONAL) if name in ("auto", "native") else (BIDIRECTIONAL,)
     if name != "auto":
         return (BY_NAME[name],)
-    return (NATIVE, RECURRENT if call.q.shape[2] == 1 else CHUNKED)
+    return (*AHEAD, RECURRENT if call.q.shape[2] == 1 else CHUNKED)
 
 
 def serve(call: Call, name: BackendName) -> tuple[Tensor, RecurrentState | None]:
@@ -64,6 +66,11 @@ def backends() -> tuple[BackendStatus, ...]:
         first = BackendStatus("native", True, f"compiled code for {found.variant}; CPU tensors only")
     return (
         first,
+        *(
+            BackendStatus(one.name, True, (type(one).__doc__ or "").splitlines()[0])
+            for one in AHEAD
+            if one is not NATIVE
+        ),
         BackendStatus("chunked", True, "PyTorch, linear time, any device, every member of the family"),
         BackendStatus("quadratic", True, "PyTorch, the paper's closed form; a reference"),
         BackendStatus("recurrent", True, "PyTorch, token by token; a reference"),
