@@ -184,14 +184,16 @@ def recurrent_attention(
         s_t = α_t s_{t-1} + γ_t m_t
         y_t = s_tᵀ q_t                    with `normalize` divided by q_tᵀ z_t, z_t = z_{t-1} + k_t
 
-    A coefficient is a number, (h,), or (b, h, n), one a token; as a tensor it may need gradients. h are the heads of
+    A coefficient is a number, (h,), or (b, h, n), one per token; as a tensor it may need gradients. h are the heads of
     v; q, k and `erase` may have fewer, each of which then serves h / hk heads of v.
 
     Args:
         alpha: decay of s in [0, 1]; also (b, h, n, d), one for each feature of k. A NaN in a tensor passes, and
             propagates.
-        beta: momentum in [0, 1); one a token may be 1, to which a sigmoid can round.
-        gamma: step size. eta: write strength. delta: erase strength, 0 for no delta rule.
+        beta: momentum in [0, 1); given per token it may also be 1, since a sigmoid can round to 1.
+        gamma: step size.
+        eta: write strength.
+        delta: erase strength, 0 for no delta rule.
         erase: p, features that are used as they are; by default those of k. Without a delta they change nothing.
         lookahead: ρ; above 0 the prediction is made at s + ρm (Nesterov).
         key_mask: False where a token does not exist: it leaves the state as it is, and its output is zero.
@@ -199,11 +201,11 @@ def recurrent_attention(
         state: what earlier tokens left behind; the state of another member is refused.
 
     Returns:
-        y (b, h, n, e), or with `return_state` the pair (y, RecurrentState): m is None where β and ρ are the number 0,
-        z is None without `normalize`.
+        y (b, h, n, e), or with `return_state` the pair (y, RecurrentState), in which m is None where β and ρ are the
+        number 0, and z is None without `normalize`.
 
     Example:
-        y = recurrent_attention(q, k, v, alpha=decay, eta=strength, delta=decay)  # gated delta rule
+            y = recurrent_attention(q, k, v, alpha=decay, eta=strength, delta=decay)  # gated delta rule
     """
     key = None
     whole = key_mask is None and reset is None and current_context() is None

@@ -26,9 +26,9 @@ class EncoderState(NamedTuple):
 class Encoder(nn.Module):
     """`depth` blocks of `width` features and `heads` heads, and a final normalisation.
 
-    y = encoder(x)                            # training: linear time
-    y, state = encoder(x, return_state=True)  # prefill
-    y_t, state = encoder.step(x_t, state)     # decoding: constant time and memory a token
+        y = encoder(x)                            # training: linear time
+        y, state = encoder(x, return_state=True)  # prefill
+        y_t, state = encoder.step(x_t, state)     # decoding: constant time and memory per token
 
     Args:
         attention: how tokens mix, one mixer for all layers or a list with one per layer.

@@ -24,9 +24,9 @@ class PixelModel(nn.Module):
     A learned symbol comes before the first byte, so that every byte is predicted, and pictures can be drawn from
     nothing.
 
-    parameters = model(pixels)                    # training: of every byte at once
-    parameters, state = model.prefill(upper)      # completing a picture
-    parameters, state = model.step(pixel, state)  # drawing: constant time and memory a byte
+        parameters = model(pixels)                    # training: of every byte at once
+        parameters, state = model.prefill(upper)      # completing a picture
+        parameters, state = model.step(pixel, state)  # drawing: constant time and memory per byte
     """
 
     __repr__ = summary

@@ -21,10 +21,10 @@ class RewindState(NamedTuple):
 class Rewind:
     """Runs a causal encoder so that its state can go back `keep` tokens or a few more, exactly, whatever its mixers.
 
-    rewind = Rewind(encoder, keep=8)
-    y, state = rewind(x)               # as encoder(x, return_state=True)
-    y, state = rewind(guesses, state)
-    state = rewind.back(state, 3)      # the last three guesses were never seen
+        rewind = Rewind(encoder, keep=8)
+        y, state = rewind(x)               # as encoder(x, return_state=True)
+        y, state = rewind(guesses, state)
+        state = rewind.back(state, 3)      # the last three guesses were never seen
 
     States are immutable, so an earlier one is kept by not forgetting it: two marks at least `keep` tokens apart, and
     the inputs since the older one. Going back starts from the nearest mark and replays what follows it; as long as
