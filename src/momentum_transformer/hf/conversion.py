@@ -30,7 +30,7 @@ def to_transformers(
     """A `LanguageModel` or `SequenceClassifier` with these mixers and this residual rule, as Transformers has it."""
     if isinstance(model, LanguageModel):
         if model.tied:
-            raise ValueError("its embedding is tied to its output, and its block is the modern one")
+            raise ValueError("its block is the modern one; --set model.block=paper trains one that can be")
         options: dict[str, Any] = {"positions": "sinusoidal" if model.positions else "none", "head_bias": True}
         made: Any = MomentumForCausalLM(
             _config(model.encoder, mixers, residual, vocab_size=model.embedding.num_embeddings, **options)
