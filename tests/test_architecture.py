@@ -57,7 +57,18 @@ ALLOWED = {
 }
 # inside ops a file imports only files before it
 OPS = (
-    *("shapes", "tracing", "memo", "autocast", "state", "checks", "geometric", "feature_maps", "coefficients"),
+    *(
+        "shapes",
+        "tracing",
+        "memo",
+        "autocast",
+        "state",
+        "checks",
+        "documents",
+        "geometric",
+        "feature_maps",
+        "coefficients",
+    ),
     *("convolution", "row_norm", "recurrent", "pair_weights", "chunked", "quadratic", "bidirectional"),
     *("softmax", "connection", "adaptive", "heavy_ball", "lsh", "random_features", "__init__"),
 )

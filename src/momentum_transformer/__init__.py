@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .attention import cu_seqlens, linear_attention, momentum_attention, recurrent_attention
+    from .attention import linear_attention, momentum_attention, recurrent_attention
     from .backend.choose import backends
     from .context import context_parallel
     from .layers.family_mixers import (
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .models.rewind import Rewind
     from .ops.adaptive import adaptive_momentum
     from .ops.connection import momentum_connection
+    from .ops.documents import cu_seqlens
     from .ops.feature_maps import elu_plus_one
     from .ops.heavy_ball import optimal_momentum
     from .ops.softmax import softmax_attention
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 # where each name lives; loaded at first use, so that `momentum --help` need not wait for torch
 _HOMES = {
-    ".attention": ("cu_seqlens", "linear_attention", "momentum_attention", "recurrent_attention"),
+    ".attention": ("linear_attention", "momentum_attention", "recurrent_attention"),
     ".backend.choose": ("backends",),
     ".context": ("context_parallel",),
     ".layers.short_convolution": ("ShortConvolution",),
@@ -61,6 +62,7 @@ _HOMES = {
     ".models.rewind": ("Rewind",),
     ".ops.adaptive": ("adaptive_momentum",),
     ".ops.connection": ("momentum_connection",),
+    ".ops.documents": ("cu_seqlens",),
     ".ops.feature_maps": ("elu_plus_one",),
     ".ops.heavy_ball": ("optimal_momentum",),
     ".ops.softmax": ("softmax_attention",),

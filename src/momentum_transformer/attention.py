@@ -68,6 +68,10 @@ def momentum_attention(
 
     Returns:
         y (b, h, n, e), or with `return_state` the pair (y, MomentumState).
+
+    Example:
+        >>> q, k, v = torch.randn(3, 2, 8, 100, 32)
+        >>> y, state = momentum_attention(q, k, v, beta=0.6, return_state=True)
     """
     check_choice("weighting", weighting, WEIGHTINGS)
     check_qkv(q, k, v, causal=causal)
@@ -128,10 +132,18 @@ def linear_attention(
 ) -> Any:
     """Linear attention: causal (eq. 7 = eq. 8) or not (eq. 5). Equals `momentum_attention` at β = 0, γ = 1.
 
-    The arguments are those of `momentum_attention`. Of a `MomentumState`, s and z are used: m has no weight.
+    Args:
+        state: what earlier tokens left behind; of a `MomentumState`, s and z are used: m has no weight.
+
+    The other arguments are those of `momentum_attention`.
 
     Returns:
         y (b, h, n, e), or with `return_state` the pair (y, LinearState).
+
+    Example:
+        >>> q, k, v = torch.randn(3, 2, 8, 100, 32)
+        >>> torch.allclose(linear_attention(q, k, v), momentum_attention(q, k, v, beta=0.0), atol=1e-5)
+        True
     """
     check_qkv(q, k, v, causal=causal)
     if isinstance(state, MomentumState):
@@ -205,7 +217,9 @@ def recurrent_attention(
         number 0, and z is None without `normalize`.
 
     Example:
-            y = recurrent_attention(q, k, v, alpha=decay, eta=strength, delta=decay)  # gated delta rule
+        >>> q, k, v = torch.randn(3, 2, 8, 100, 32)
+        >>> decay, strength = torch.rand(2, 2, 8, 100)
+        >>> y = recurrent_attention(q, k, v, alpha=decay, eta=strength, delta=decay)  # gated delta rule
     """
     key = None
     whole = key_mask is None and reset is None and current_context() is None
@@ -243,26 +257,6 @@ def recurrent_attention(
     if key is not None:
         repeated_step.prepare(key, tensors, options)
     return (y, after) if return_state else y
-
-
-def cu_seqlens(boundaries: Tensor, n: int | None = None) -> Tensor:
-    """`reset` (1, n) for documents packed one after the other, from where each begins and the last one ends.
-
-    Args:
-        boundaries: (documents + 1,) whole numbers that rise from 0, as flash-attention counts them: [0, 5, 12].
-        n: tokens in all, by default the last boundary; what follows it is one more document.
-    """
-    whole = isinstance(boundaries, Tensor) and boundaries.ndim == 1 and boundaries.numel() > 0
-    if not whole or boundaries.dtype not in (torch.int32, torch.int64):
-        raise ValueError("cu_seqlens takes a tensor of whole numbers with one axis, such as tensor([0, 5, 12])")
-    n = int(boundaries[-1]) if n is None else n
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise ValueError(f"n must be a whole number of tokens, not {n!r}")
-    if int(boundaries[0]) != 0 or int(boundaries[-1]) > n or bool((boundaries.diff() < 0).any()):
-        raise ValueError(f"cu_seqlens must rise from 0 to at most {n}, not {boundaries.tolist()}")
-    reset = torch.zeros(n + 1, dtype=torch.bool, device=boundaries.device)
-    reset[boundaries.long()] = True
-    return reset[None, :n]
 
 
 def _every_head(x: Tensor, v: Tensor) -> Tensor:

@@ -75,12 +75,20 @@ def current_context() -> Context | None:
 def context_parallel(group: dist.ProcessGroup | None = None) -> Iterator[Context | None]:
     """Inside, every process of `group` (all, by default) gives its part of each sequence, in the order of ranks.
 
-        with context_parallel():
-            y = encoder(x[:, start:stop])     # this part of what encoder(x) is
-            loss(y, targets[:, start:stop]).backward()
-
     Parts may differ in length. All processes make the same calls in the same order. Gradients of parameters are those
     of this part's use of them: their sum over the processes is that of the whole, as data parallelism makes it.
+
+    Args:
+        group: the processes that share each sequence; all of them by default.
+
+    Returns:
+        A context manager: what runs inside has parts of sequences.
+
+    Example:
+        >>> def train(encoder, loss, x, targets, start, stop):  # in each process, with bounds of its own
+        ...     with context_parallel():
+        ...         y = encoder(x[:, start:stop])  # this part of what encoder(x) is
+        ...         loss(y, targets[:, start:stop]).backward()
     """
     if not dist.is_initialized():
         raise ContextError("context_parallel needs processes: start with torchrun, and call init_process_group")

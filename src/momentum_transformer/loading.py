@@ -18,10 +18,14 @@ def load(path: str | Path, *, checkpoint: str = "best") -> nn.Module:
     """The trained model of a run directory, or of a folder that `momentum export` wrote, in evaluation mode.
 
     Args:
+        path: the folder.
         checkpoint: best or last; a folder of Transformers has one only.
 
+    Returns:
+        The model, of the class that was trained or exported.
+
     Example:
-        model = momentum_transformer.load("runs/copy/momentum/small-seed0")
+        >>> model = load("runs/copy/momentum/small-seed0")  # doctest: +SKIP
     """
     if checkpoint not in ("best", "last"):
         raise nearest("checkpoint", checkpoint, ("best", "last"))

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor
 
-from ..attention import cu_seqlens as resets
 from ..attention import recurrent_attention
+from ..ops.documents import cu_seqlens as resets
 from ..ops.feature_maps import l2_normalized
 from ..ops.state import RecurrentState, map_state, reorder_state
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ..attention import cu_seqlens
+from ..ops.documents import cu_seqlens
 from .encoder_cache import MomentumCache
 
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from ..attention import cu_seqlens as starts_of
+from ..ops.documents import cu_seqlens as starts_of
 from ..ops.shapes import Bool
 
 

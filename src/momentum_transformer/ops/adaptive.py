@@ -21,7 +21,20 @@ TINY = 1e-30  # a squared norm below this counts as zero
 def adaptive_momentum(
     update: Float[Tensor, "*b d"], previous_update: Float[Tensor, "*b d"], *, delta: float = 1e-3
 ) -> Float[Tensor, "*b 1"]:
-    """proj[0, 1-δ] (1 - √(‖g - g'‖/‖g'‖))² (eq. 18), one β per token."""
+    """proj[0, 1-δ] (1 - √(‖g - g'‖/‖g'‖))² (eq. 18), one β per token.
+
+    Args:
+        update: g, what this layer would add to each token.
+        previous_update: g', what the layer before has added.
+        delta: δ, how far below 1 β stays.
+
+    Returns:
+        β (..., 1), in [0, 1 - δ].
+
+    Example:
+        >>> adaptive_momentum(torch.ones(2, 4), torch.ones(2, 4)).shape
+        torch.Size([2, 1])
+    """
     # Deviation: the paper has one β a layer; per token, a sample's result does not depend on its batch.
     if not update.is_floating_point():
         raise ValueError(f"update must have a floating-point dtype, not {update.dtype}")

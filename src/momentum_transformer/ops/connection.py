@@ -16,9 +16,20 @@ def momentum_connection(
     beta: float | Tensor,
     gamma: float | Tensor,
 ) -> tuple[Float[Tensor, "*b d"], Float[Tensor, "*b d"]]:
-    """Velocity form, with the step size of Table 1: v ← βv + update; x ← x + γv. Returns (x, v).
+    """Velocity form, with the step size of Table 1: v ← βv + update; x ← x + γv.
 
-    The first layer has no velocity: pass None. β may be one value a token, shape (..., 1).
+    Args:
+        x: the tokens.
+        update: what the layer proposes to add to them.
+        velocity: v after the layer before; None in the first one.
+        beta: a number, or one value a token, shape (..., 1).
+        gamma: step size, likewise.
+
+    Returns:
+        The pair (x, v).
+
+    Example:
+        >>> x, velocity = momentum_connection(torch.zeros(2, 4), torch.ones(2, 4), None, beta=0.5, gamma=1.0)
     """
     # Deviation: Table 1's step size γ, which eq. 15 lacks; it scales the current update too.
     _check(x, beta, gamma, {"update": update, "velocity": velocity})

@@ -33,6 +33,16 @@ def elu_plus_one(x: Tensor) -> Tensor:
     """φ(x) = elu(x) + 1, the paper's feature map.
 
     Written with exp rather than expm1, so that strongly negative inputs keep their relative precision.
+
+    Args:
+        x: queries or keys of any shape.
+
+    Returns:
+        Features of the same shape, all positive.
+
+    Example:
+        >>> elu_plus_one(torch.tensor([0.0, 1.0])).tolist()
+        [1.0, 2.0]
     """
     if transformed():
         return x.clamp(max=0).exp() + x.relu()

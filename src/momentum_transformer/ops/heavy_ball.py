@@ -19,7 +19,19 @@ def heavy_ball_step(
 
 
 def optimal_momentum(gamma: float, nu: float) -> float:
-    """β = (1 - √(γν))² (Theorem 1), for step size γ ≤ 1/L and smallest eigenvalue ν of the quadratic."""
+    """β = (1 - √(γν))² (Theorem 1): the momentum at which heavy-ball descent converges fastest.
+
+    Args:
+        gamma: step size γ ≤ 1/L, with L the largest eigenvalue of the quadratic.
+        nu: its smallest eigenvalue.
+
+    Returns:
+        The momentum.
+
+    Example:
+        >>> optimal_momentum(gamma=1.0, nu=0.25)
+        0.25
+    """
     if not (gamma > 0 and 0 <= gamma * nu <= 1):
         raise ValueError(f"optimal_momentum needs gamma > 0 and 0 <= gamma * nu <= 1, not gamma={gamma}, nu={nu}")
     return (1.0 - (gamma * nu) ** 0.5) ** 2

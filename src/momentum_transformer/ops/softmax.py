@@ -29,11 +29,16 @@ def softmax_attention(
     """softmax(qkᵀ/√d) v (eq. 3). Masks, resets and states mean what they mean in `recurrent_attention`.
 
     Args:
+        state: keys and values of earlier tokens.
         window: a query sees the last so many tokens that exist, itself included; without causal order as many on
             either side. The cache then holds window - 1 tokens. None: all of them.
 
     Returns:
         y (b, h, n, e), or with `return_state` the pair (y, CacheState).
+
+    Example:
+        >>> q, k, v = torch.randn(3, 2, 8, 100, 32)
+        >>> y = softmax_attention(q, k, v, window=16)
     """
     check_qkv(q, k, v, causal=causal)
     check_mask("key_mask", key_mask, k)
