@@ -290,3 +290,12 @@ def test_children_end_with_a_parent_that_was_killed() -> None:
         assert parent.stdout.readline() == "started\n"
         parent.kill()
         assert parent.stdout.read() == ""  # which ends when the child, too, has let go of it
+
+
+@pytest.mark.parametrize("place", ["my", "text/gated-delta/small-seed0"])
+def test_a_folder_of_runs_names_one_of_them(tmp_path: Path, place: str) -> None:
+    run = RunDirectory(tmp_path / place)
+    run.path.mkdir(parents=True)
+    run.write("config.json", {})
+    with pytest.raises(RunError, match=rf"is not a run directory: it has no config\.json; {tmp_path / place} is one$"):
+        RunDirectory(tmp_path).read("config.json")
