@@ -1,0 +1,97 @@
+"""What faults, odd input, crowds and Ctrl-C did, as tables of the docs."""
+
+import json
+from pathlib import Path
+
+from ..report.tables import Table
+
+
+def faults_table(results: Path) -> str:
+    """Kills, crashes and full disks, by tests/faults."""
+    path = results / "faults.json"
+    if not path.exists():
+        return "Not run yet: `python -m tests.faults --out results/faults.json`.\n"
+    result = json.loads(path.read_text())
+    costs = ("stuck", "lost", "different")
+    cells = [(row["what"], f"{row['faults']:,}", *(str(row[cost]) for cost in costs)) for row in result["rows"]]
+    total = [sum(row[name] for row in result["rows"]) for name in ("faults", *costs)]
+    cells.append(("**all**", *(f"**{count:,}**" for count in total)))
+    machine = result["machine"]
+    commit = f"{(machine['commit'] or 'unknown')[:12]}{' with changes' if machine['dirty'] else ''}"
+    where = (
+        f"{machine['cores']} cores ({machine['cpu']}, torch {machine['torch']}), {machine['started']}, commit {commit}"
+    )
+    table = Table("", ("what happened", "faults", *costs), tuple(cells)).markdown()
+    return f"{table}\n{where}. Command: `{result['command']}`.\n"
+
+
+def fuzz_table(results: Path) -> str:
+    """What tests/fuzz found, parser by parser."""
+    path = results / "fuzz.json"
+    if not path.exists():
+        return "Not run yet: `python -m tests.fuzz --out results/fuzz.json`.\n"
+    result = json.loads(path.read_text())
+    columns = ("reader", "mutations", "read", "refused", "tracebacks and crashes", "slowest: s", "most memory: MB")
+    rows = [
+        (
+            row["parser"],
+            *(f"{row[name]:,}" for name in ("cases", "accepted", "refused", "failures")),
+            f"{row['slowest']:.2f}",
+            f"{row['largest'] / 2**20:.0f}",
+        )
+        for row in result["rows"]
+    ]
+    limits = result["limits"]
+    said = (
+        f"Over {limits['seconds']:g} s: {sum(row['slow'] for row in result['rows'])}; no process may take more than "
+    )
+    said += f"{limits['bytes'] / 2**20:.0f} MB. Times are of the processor. Command: `{result['command']}`."
+    return f"{Table('', columns, tuple(rows)).markdown()}\n{said}\n"
+
+
+def load_table(results: Path) -> str:
+    """Honest viewers under load, by tests/load.py."""
+    path = results / "load.json"
+    if not path.exists():
+        return "Not run yet: `python -m tests.load --out results/load.json`.\n"
+    result = json.loads(path.read_text())
+    columns = ("others", "open after 1 s", "after their deadline", "viewers", "served", "median: s", "longest: s")
+    kinds = {name: row for name, row in result["rows"].items() if name != "at once"}
+    rows = [
+        (
+            f"{row['hostile']} {name}" if "hostile" in row else name,
+            str(row.get("open_after_a_second", "")),
+            str(row.get("open_after_a_deadline", "")),
+            *(str(row[key]) for key in ("viewers", "served")),
+            *(f"{row[key]:.2f}" for key in ("median_seconds", "longest_seconds")),
+        )
+        for name, row in kinds.items()
+    ]
+    crowd = result["rows"]["at once"]
+    said = (
+        f"{crowd['viewers']} viewers at once: {crowd['served']} served, {crowd['waited_in_the_queue']} of them after "
+        f"waiting in the queue, {crowd['refused']} refused; the first line of an answer came after at most "
+        f"{crowd['longest_to_the_first_line']:.1f} s, the last picture after {crowd['longest_seconds']:.1f} s. A "
+        f"picture takes about 50 ms here, and all clients have one address. Command: `{result['command']}`."
+    )
+    return f"{Table('', columns, tuple(rows)).markdown()}\n{said}\n"
+
+
+def border_table(results: Path) -> str:
+    """Ctrl-C in native calls, by bench/interrupted_calls.py."""
+    path = results / "border.json"
+    if not path.exists():
+        return "Not run yet: `python -m momentum_transformer.bench.interrupted_calls --out results/border.json`.\n"
+    result = json.loads(path.read_text())
+    columns = ("call", "alone: s", "listening for Ctrl-C: s", "Ctrl-C to its end, median: s", "longest: s")
+    rows = [
+        (row["call"], *(f"{row[key]:.3f}" for key in ("seconds", "listening", "median_delay", "most_delay")))
+        for row in result["rows"]
+    ]
+    machine = result["machine"]
+    said = (
+        f"One sequence of {result['tokens']:,} tokens, d = {result['width']}, on one thread of {machine['cpu']}; the "
+        f"machine had other work. The library's checksum takes {1000 * result['checksum_seconds']:.1f} ms, "
+        f"once a process. Command: `{result['command']}`."
+    )
+    return f"{Table('', columns, tuple(rows)).markdown()}\n{said}\n"
