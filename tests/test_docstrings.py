@@ -20,7 +20,7 @@ def test_there_are_public_functions() -> None:
 def test_a_public_function_says_what_it_takes_and_gives(name: str) -> None:
     text = inspect.getdoc(FUNCTIONS[name]) or ""
     assert "\nReturns:\n" in text
-    assert "\nExample:\n    >>> " in text
+    assert "\nExamples:\n    >>> " in text
     assert "\nArgs:\n" in text or not inspect.signature(FUNCTIONS[name]).parameters
 
 

@@ -69,7 +69,7 @@ def momentum_attention(
     Returns:
         y (b, h, n, e), or with `return_state` the pair (y, MomentumState).
 
-    Example:
+    Examples:
         >>> q, k, v = torch.randn(3, 2, 8, 100, 32)
         >>> y, state = momentum_attention(q, k, v, beta=0.6, return_state=True)
     """
@@ -140,7 +140,7 @@ def linear_attention(
     Returns:
         y (b, h, n, e), or with `return_state` the pair (y, LinearState).
 
-    Example:
+    Examples:
         >>> q, k, v = torch.randn(3, 2, 8, 100, 32)
         >>> torch.allclose(linear_attention(q, k, v), momentum_attention(q, k, v, beta=0.0), atol=1e-5)
         True
@@ -216,7 +216,7 @@ def recurrent_attention(
         y (b, h, n, e), or with `return_state` the pair (y, RecurrentState), in which m is None where β and ρ are the
         number 0, and z is None without `normalize`.
 
-    Example:
+    Examples:
         >>> q, k, v = torch.randn(3, 2, 8, 100, 32)
         >>> decay, strength = torch.rand(2, 2, 8, 100)
         >>> y = recurrent_attention(q, k, v, alpha=decay, eta=strength, delta=decay)  # gated delta rule

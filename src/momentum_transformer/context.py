@@ -84,7 +84,7 @@ def context_parallel(group: dist.ProcessGroup | None = None) -> Iterator[Context
     Returns:
         A context manager: what runs inside has parts of sequences.
 
-    Example:
+    Examples:
         >>> def train(encoder, loss, x, targets, start, stop):  # in each process, with bounds of its own
         ...     with context_parallel():
         ...         y = encoder(x[:, start:stop])  # this part of what encoder(x) is

@@ -24,7 +24,7 @@ def load(path: str | Path, *, checkpoint: str = "best") -> nn.Module:
     Returns:
         The model, of the class that was trained or exported.
 
-    Example:
+    Examples:
         >>> model = load("runs/copy/momentum/small-seed0")  # doctest: +SKIP
     """
     if checkpoint not in ("best", "last"):

@@ -63,7 +63,7 @@ def backends() -> tuple[BackendStatus, ...]:
     Returns:
         One (name, available, reason) each.
 
-    Example:
+    Examples:
         >>> [status.name for status in backends()]
         ['native', 'chunked', 'quadratic', 'recurrent']
     """

@@ -48,7 +48,7 @@ def accelerate(model: Any = None) -> Any:
     Returns:
         The model itself.
 
-    Example:
+    Examples:
         model = accelerate(AutoModelForCausalLM.from_pretrained(path))
     """
     _check_versions()

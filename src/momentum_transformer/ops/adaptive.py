@@ -31,7 +31,7 @@ def adaptive_momentum(
     Returns:
         β (..., 1), in [0, 1 - δ].
 
-    Example:
+    Examples:
         >>> adaptive_momentum(torch.ones(2, 4), torch.ones(2, 4)).shape
         torch.Size([2, 1])
     """

@@ -28,7 +28,7 @@ def momentum_connection(
     Returns:
         The pair (x, v).
 
-    Example:
+    Examples:
         >>> x, velocity = momentum_connection(torch.zeros(2, 4), torch.ones(2, 4), None, beta=0.5, gamma=1.0)
     """
     # Deviation: Table 1's step size γ, which eq. 15 lacks; it scales the current update too.

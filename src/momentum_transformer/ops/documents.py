@@ -14,7 +14,7 @@ def cu_seqlens(boundaries: Tensor, n: int | None = None) -> Tensor:
     Returns:
         (1, n) booleans, True where a document begins.
 
-    Example:
+    Examples:
         >>> cu_seqlens(torch.tensor([0, 2, 5])).int().tolist()
         [[1, 0, 1, 0, 0]]
     """

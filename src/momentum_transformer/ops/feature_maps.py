@@ -40,7 +40,7 @@ def elu_plus_one(x: Tensor) -> Tensor:
     Returns:
         Features of the same shape, all positive.
 
-    Example:
+    Examples:
         >>> elu_plus_one(torch.tensor([0.0, 1.0])).tolist()
         [1.0, 2.0]
     """

@@ -28,7 +28,7 @@ def optimal_momentum(gamma: float, nu: float) -> float:
     Returns:
         The momentum.
 
-    Example:
+    Examples:
         >>> optimal_momentum(gamma=1.0, nu=0.25)
         0.25
     """

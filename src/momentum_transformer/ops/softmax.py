@@ -36,7 +36,7 @@ def softmax_attention(
     Returns:
         y (b, h, n, e), or with `return_state` the pair (y, CacheState).
 
-    Example:
+    Examples:
         >>> q, k, v = torch.randn(3, 2, 8, 100, 32)
         >>> y = softmax_attention(q, k, v, window=16)
     """
