@@ -5,6 +5,8 @@ from pathlib import Path
 
 from ..report.tables import Table
 
+KILLS, MUTATIONS = 2_000, 20_000  # of a whole run of tests/faults and of tests/fuzz
+
 
 def faults_table(results: Path) -> str:
     """Kills, crashes and full disks, by tests/faults."""
@@ -22,7 +24,9 @@ def faults_table(results: Path) -> str:
         f"{machine['cores']} cores ({machine['cpu']}, torch {machine['torch']}), {machine['started']}, commit {commit}"
     )
     table = Table("", ("what happened", "faults", *costs), tuple(cells)).markdown()
-    return f"{table}\n{where}. Command: `{result['command']}`.\n"
+    kills = result["rows"][0]["faults"]
+    rest = "" if kills >= KILLS else f" Not run to its end: {kills:,} of {KILLS:,} kills, of the rest a few."
+    return f"{table}\n{where}.{rest} Command: `{result['command']}`.\n"
 
 
 def fuzz_table(results: Path) -> str:
@@ -45,7 +49,10 @@ def fuzz_table(results: Path) -> str:
     said = (
         f"Over {limits['seconds']:g} s: {sum(row['slow'] for row in result['rows'])}; no process may take more than "
     )
-    said += f"{limits['bytes'] / 2**20:.0f} MB. Times are of the processor. Command: `{result['command']}`."
+    said += f"{limits['bytes'] / 2**20:.0f} MB. Times are of the processor."
+    if fewer := [row for row in result["rows"] if row["cases"] < MUTATIONS]:
+        said += f" {len(fewer)} readers have not been run to their {MUTATIONS:,} mutations yet."
+    said += f" Command: `{result['command']}`."
     return f"{Table('', columns, tuple(rows)).markdown()}\n{said}\n"
 
 
