@@ -37,22 +37,18 @@ def delta_rule(
 ) -> tuple[Float[Tensor, "b n h e"], Float[Tensor, "b h d e"] | None]:
     """y, and the state after the last token where it is asked for; computed in float32 or more, as Transformers does.
 
-    With one decay a head, sixteen bits are read and written as such; the norm rounds queries and keys, as theirs does.
-
     Args:
         g: log of the decay, (b, n, h) or (b, n, h, d).
         beta: write strength.
         use_qk_l2norm_in_kernel: queries and keys are brought to length one.
     """
     dtype, wide = value.dtype, torch.promote_types(value.dtype, torch.float32)
-    channels = g.ndim == 4
-    stored = dtype if use_qk_l2norm_in_kernel and not channels else wide
-    q, k, v = (x.to(stored).transpose(1, 2) for x in (query, key, value))
-    beta, g = beta.to(wide).transpose(1, 2), g.to(wide).transpose(1, 2)
+    q, k, v, beta, g = (x.to(wide).transpose(1, 2) for x in (query, key, value, beta, g))
     scale = q.shape[-1] ** -0.5
     q = unit_rows(q, scale=scale, eps=EPS) if use_qk_l2norm_in_kernel else q * scale
     k = unit_rows(k, eps=EPS) if use_qk_l2norm_in_kernel else k
     decay = g.exp()
+    channels = decay.ndim == 4
     y = recurrent_attention(
         q,
         k,
