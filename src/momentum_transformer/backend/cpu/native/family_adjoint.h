@@ -152,9 +152,9 @@ template <class T> struct TokenForm {
                 }
             }
     }
-    void set(int64_t tokens) { count = tokens; }
     // The planes after the chunk.
-    void advance(T* s_to, T* m_to, const T* s, const T* m) const {
+    void advance(int64_t tokens, T* s_to, T* m_to, const T* s, const T* m) {
+        count = tokens;
         m ? states<true>(s_to, m_to, s, m, 0, ep, 0) : states<false>(s_to, m_to, s, m, 0, ep, 0);
     }
 
@@ -194,9 +194,10 @@ template <class T> struct TokenForm {
         x.add(GAMMA, t, of_gamma);
     }
     // All gradients of the chunk, as ChunkForm has them.
-    void run(T* D, T* E, const T*, const T* s, const T* m) {
-        for (T* row : {x.Q - dp, x.K - dp}) x.clear(row, dp);
-        for (T* row : {x.U - ep, x.G - ep, x.O + count * ep}) x.clear(row, ep);
+    void run(int64_t tokens, T* D, T* E, const T*, const T* s, const T* m) {
+        count = tokens;
+        for (T* row : {x.packed_q - dp, x.packed_k - dp}) x.clear(row, dp);
+        for (T* row : {x.U - ep, x.packed_g - ep, x.O + count * ep}) x.clear(row, ep);
         for (T* sums : {x.dQ - dp, x.dK - dp, x.dP, dPM, x.dA}) x.clear(sums, (count + 1) * dp);
         for (int64_t at = 0; at < dp; at += width<T>) store(x.A + count * dp + at, splat(T(1)));
         for (int64_t first = 0; first < ep; first += most_rows) {
@@ -206,9 +207,12 @@ template <class T> struct TokenForm {
         for (int64_t t = 0; t < count; t++)
             for (int64_t at = t * dp; at < (t + 1) * dp; at += width<T>) {
                 if (!E) store(x.dK + at, x.c.at[GAMMA][t] * load(x.dK + at));
-                if (x.c.erase != ERASE_LOOKAHEAD) continue;
-                x.add(LOOKAHEAD, t, load(x.P + at) * load(dPM + at));
-                store(x.dP + at, load(x.dP + at) + x.c.at[LOOKAHEAD][t] * load(dPM + at));
+                if (x.c.erase == ERASE_LOOKAHEAD) {
+                    x.add(LOOKAHEAD, t, load(x.P + at) * load(dPM + at));
+                    store(x.dP + at, load(x.dP + at) + x.c.at[LOOKAHEAD][t] * load(dPM + at));
+                }
+                if (x.c.erase != ERASE_NOTHING && !x.p.erase.data)  // keys erase
+                    store(x.dK + at, load(x.dK + at) + load(x.dP + at));
             }
     }
 };

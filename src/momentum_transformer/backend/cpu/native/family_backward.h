@@ -53,8 +53,7 @@ template <class T> struct FamilyBackward {
             for (int64_t i = 0; i < plane; i += width<T>) store(total + i, load(base + i) + load(D + i));
         prefetch_before(x, chunk);
         with_form([&](auto& form) {
-            form.set(chunk.count);
-            form.run(D, E, total, start(chunk.start, 0), start(chunk.start, 1));
+            form.run(chunk.count, D, E, total, start(chunk.start, 0), start(chunk.start, 1));
         });
         if (p.normalize || p.dz_after) denominators(chunk.count, z_start(chunk.start));
         rows.write(x, chunk.count, totals);
@@ -112,8 +111,8 @@ template <class T> struct FamilyBackward {
             if (next.start == NOTHING) continue;
             rows.fill_keys(x, chunk.begin, chunk.count, chunk.start == NOTHING);
             with_form([&](auto& form) {
-                form.set(chunk.count);
-                form.advance(start(next.start, 0), start(next.start, 1), start(chunk.start, 0), start(chunk.start, 1));
+                form.advance(chunk.count, start(next.start, 0), start(next.start, 1), start(chunk.start, 0),
+                             start(chunk.start, 1));
             });
             memcpy(z_start(next.start), z_start(chunk.start), size.dp * sizeof(T));
             add_rows(z_start(next.start), rows.K, chunk.count, size.dp);

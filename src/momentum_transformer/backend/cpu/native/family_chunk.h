@@ -39,14 +39,12 @@ template <class T> struct ChunkForm {
         return ep % (4 * LINE) ? ep : ep + LINE;
     }
 
-    void set(int64_t tokens) {
+    // The planes after the chunk.
+    void advance(int64_t tokens, T* s_to, T* m_to, const T* s, const T* m) {
         count = tokens;
-        w.set(x.c, count);
+        w.set_after(x.c, count);
         scale_rows(keys_s, x.K, C, dp, w.s[count - 1], 1);
         if (momentum) scale_rows(keys_m, x.K, C, dp, w.m[count - 1], 1);
-    }
-    // The planes after the chunk.
-    void advance(T* s_to, T* m_to, const T* s, const T* m) const {
         const Decay<T> keep_s(w.s_after), keep_m(w.m_after);
         const T m_to_s = T(w.m_to_s_after);
         each_tile([&](auto& acc, int64_t r, int64_t at, int64_t i) INLINE {
@@ -75,13 +73,16 @@ template <class T> struct ChunkForm {
 
     // to (rows × C) = from (rows × depth) times `transposed` (depth × C).
     static void products(T* to, const T* from, int64_t rows, int64_t ld, const T* transposed, int64_t depth) {
-        memset(to, 0, rows * C * sizeof(T));
-        accumulate<T, false>(to, C, rows, C, from, ld, transposed, C, depth);
+        for (int64_t r = 0; r < rows; r += TILE_ROWS)
+            for_each_tile<T>(0, C, [&](auto& acc, int64_t at) INLINE {
+                multiply<T, sizeof(acc[0]) / sizeof(Vec<T>)>(acc, from + r * ld, ld, transposed + at, C, depth);
+                store_tile(acc, to + r * C + at, C);
+            });
     }
     void weigh(T* to, const T* from) const {
         for (int64_t i = 0; i < C * C; i += width<T>) {
             store(to + i, load(&w.s[0][0] + i) * load(from + i));
-            if (erases) store(to + C * C + i, load(&w.z[0][0] + i) * load(from + C * C + i));
+            if (erases) store(to + C * C + i, load(w.z[0] + i) * load(from + C * C + i));
         }
     }
 
@@ -94,9 +95,21 @@ template <class T> struct ChunkForm {
             constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
             for (int64_t half = C - TILE_ROWS; half >= 0; half -= TILE_ROWS) {
                 const int64_t below = half + TILE_ROWS;
+                const T *in_s = w.s[count - 1] + half, *in_m = w.m[count - 1] + half;
                 for_each_in_tile<N>([&](int a, int b) INLINE { acc[a][b] = Vec<T>{}; });
-                multiply<T, N>(acc, keys_s + half * dp, dp, D + at, ld, d);
-                if (momentum) multiply<T, N>(acc, keys_m + half * dp, dp, E + at, ld, d);
+                if (momentum) {
+                    multiply<T, N>(acc, x.K + half * dp, dp, E + at, ld, d);
+                    Vec<T> rows[TILE_ROWS][N];
+                    for_each_in_tile<N>([&](int a, int b) INLINE {
+                        rows[a][b] = in_m[a] * acc[a][b];
+                        acc[a][b] = Vec<T>{};
+                    });
+                    multiply<T, N>(acc, x.K + half * dp, dp, D + at, ld, d);
+                    for_each_in_tile<N>([&](int a, int b) INLINE { acc[a][b] = in_s[a] * acc[a][b] + rows[a][b]; });
+                } else {
+                    multiply<T, N>(acc, x.K + half * dp, dp, D + at, ld, d);
+                    for_each_in_tile<N>([&](int a, int b) INLINE { acc[a][b] *= in_s[a]; });
+                }
                 multiply<T, N, true>(acc, W + half * C + half, C, x.G + half * ep + at, ep, C - half);
                 if (erases) {
                     multiply<T, N, true>(acc, Z + below * C + half, C, x.O + below * ep + at, ep, C - below);
@@ -171,6 +184,10 @@ template <class T> struct ChunkForm {
                 if (E) add_rows_of_m<N>(acc, r, at, E, UT, C, KT, dots_keys + C, w.m[count - 1]);
                 multiply<T, N, true>(acc, x.Q + r, dp, WU + at, C, count);
                 if (erases && !shared) multiply<T, N, true>(acc, x.P + r, dp, WU + C * C + at, C, count);
+                if (shared)
+                    for_each_in_tile<N>([&](int a, int b) INLINE {
+                        acc[a][b] += load(dQPT + (r + a) * 2 * C + C + at + b * width<T>);
+                    });
                 store_tile(acc, dKT + r * C + at, C);
             });
         }
@@ -181,7 +198,8 @@ template <class T> struct ChunkForm {
         const Decay<T> keep_s(w.s_after), keep_m(w.m_after);
         const T s_to_m = T(w.m_to_s_after);
         if (momentum) {
-            scale_rows(GOs, x.G, erases ? 2 * C : C, ep, w.of_m, 1);
+            scale_rows(GOs, x.G, C, ep, w.of_m, 1);
+            if (erases) scale_rows(GOs + C * ep, x.O, C, ep, w.of_m + C, 1);
             each_tile([&](auto& acc, int64_t r, int64_t at, int64_t i) INLINE {
                 constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
                 for_each_in_tile<N>([&](int a, int b) INLINE {
@@ -192,7 +210,8 @@ template <class T> struct ChunkForm {
                 store_tile(acc, E + i, ld);
             });
         }
-        scale_rows(GOs, x.G, erases ? 2 * C : C, ep, w.of_s, 1);
+        scale_rows(GOs, x.G, C, ep, w.of_s, 1);
+        if (erases) scale_rows(GOs + C * ep, x.O, C, ep, w.of_s + C, 1);
         each_tile([&](auto& acc, int64_t r, int64_t at, int64_t i) INLINE {
             constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
             for_each_in_tile<N>([&](int a, int b) INLINE { acc[a][b] = keep_s(load(D + i + a * ld + b * width<T>)); });
@@ -238,7 +257,7 @@ template <class T> struct ChunkForm {
             }
             for (int j = 0; j < V; j++) {
                 const int64_t at = t * C + j * W;
-                const Vec<T> s_before = t ? load(w.s[t - 1] + j * W) : Vec<T>{};
+                const Vec<T> s_before = load(w.before[t] + j * W);
                 const Vec<T> m_before = t ? load(w.m[t - 1] + j * W) : Vec<T>{};
                 in_s[j] = alpha * in_s[j] + load(QK + at) * load(GU + at) + in_next[j];
                 if (momentum) in_m[j] = beta * in_m[j] + rho * in_next[j] + gamma * in_s[j];
@@ -260,7 +279,9 @@ template <class T> struct ChunkForm {
 
     // All gradients of the chunk. D and E go from after it to before it; `total` is D, or for blocked summation all of
     // it. s and m are the planes before the chunk.
-    void run(T* D, T* E, const T* total, const T* s, const T* m) {
+    void run(int64_t tokens, T* D, T* E, const T* total, const T* s, const T* m) {
+        count = tokens;
+        w.set(x.c, count);
         transpose(QT, C, x.Q, dp, C, dp);
         transpose(KT, C, x.K, dp, C, dp);
         if (PT != KT) transpose(PT, C, x.P, dp, C, dp);
@@ -270,17 +291,27 @@ template <class T> struct ChunkForm {
         weigh(WK, QK);
         solve(total, E);
         for (int64_t t = 0; t < count; t++) x.finish_token(t, 0, ep);
-        transpose(GOT, 2 * C, x.G, ep, erases ? 2 * C : C, ep);
-        products(GU, x.G, erases ? 2 * C : C, ep, UT, e);
+        transpose(GOT, 2 * C, x.G, ep, C, ep);
+        products(GU, x.G, C, ep, UT, e);
+        if (erases) {
+            transpose(GOT + C, 2 * C, x.O, ep, C, ep);
+            products(GU + C * C, x.O, C, ep, UT, e);
+        }
         weigh(WU, GU);
         transpose(WUT, 2 * C, WU, C, erases ? 2 * C : C, C);
         for (int64_t t = 0; shared && t < C; t++) add_to(WUT + (2 * t + 1) * C, WU + (C + t) * C, C);
         if (x.begins) s = m = nullptr;
         read_planes(s, m);
         read_gradients(total, E);
-        transpose(x.dQ, dp, dQPT, 2 * C, dp, C);
-        if (erases) transpose(x.dP, dp, dQPT + C, 2 * C, dp, C);
-        transpose(x.dK, dp, dKT, C, dp, C);
+        if (x.direct) {
+            x.write_transposed(x.to_q, dQPT, 2 * C);
+            x.write_transposed(x.to_k, dKT, C);
+            if (x.p.d_erase.data) x.write_transposed(x.to_p, dQPT + C, 2 * C);
+        } else {
+            transpose(x.dQ, dp, dQPT, 2 * C, dp, C);
+            if (erases) transpose(x.dP, dp, dQPT + C, 2 * C, dp, C);
+            transpose(x.dK, dp, dKT, C, dp, C);
+        }
         learn_coefficients(total, E, s, m);
         retreat(D, E, total);
     }

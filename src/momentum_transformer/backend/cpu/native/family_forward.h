@@ -105,6 +105,7 @@ template <class T> struct FamilyForward {
     T *prediction;      // of the token at hand
     T *z, *z_local;     // before the segment, and what it has added
     uint8_t* reset;
+    Prefetch prefetch;
 
     FamilyForward(const FamilyProblem& p, Arena& arena)
         : p(p), size(p), packed(p, arena), Y(arena.take<T>(BLOCK * ColumnTile<T>::MOST_COLUMNS)),
@@ -149,6 +150,8 @@ template <class T> struct FamilyForward {
         if (p.normalize) divide(factor, x, begin, count, first_tile == 0);
         const bool pairs = goes_by_pairs(packed.c, reset + begin, count);
         T products[BLOCK];
+        if (pairs) prefetch_block(x, begin + count);
+        const int64_t lines = 1 + prefetch.lines / (count * (last_tile - first_tile));
         for (int64_t index = first_tile; index < last_tile; index++) {
             ColumnTile<T> tile = size.tile(index);
             T *s = tile.in(plane[0]), *m = size.planes == 2 ? tile.in(plane[1]) : nullptr;
@@ -164,10 +167,10 @@ template <class T> struct FamilyForward {
                                   packed.values(x, begin, count, tile),
                                   {out, whole ? y.stride / (int64_t)sizeof(T) : tile.ld},
                                   {predictions && !in_place ? kept : predictions, in_place ? size.e : tile.ld},
-                                  reset + begin, packed.c};
+                                  reset + begin, packed.c, prefetch, lines};
             if (pairs && index == first_tile) pair_products(products, tokens, size.d);
             if (pairs)
-                scan_pairs_of_tile(tile, s, prediction + tile.first, tokens, products);
+                scan_pairs_of_tile(tile, s, m, prediction + tile.first, tokens, products);
             else
                 scan_tile_of_columns(tile, s, m, prediction + tile.first, tokens);
             if (base) read_base(tile.in(base), count, tile, reset + begin);
@@ -175,6 +178,15 @@ template <class T> struct FamilyForward {
             for (int64_t t = 0; predictions && !in_place && t < count; t++)
                 memcpy(predictions + t * size.e, kept + t * tile.ld, tile.columns * sizeof(T));
         }
+    }
+    // The rows of tokens `first` …, which may lie in the sequence that comes next.
+    void prefetch_block(const Sequence<T>& x, int64_t first) {
+        prefetch.clear();
+        if (size.d * (int64_t)sizeof(T) < 256) return;  // short rows are a stream that the processor sees coming
+        prefetch.add(x.k, first, BLOCK, size.d);
+        prefetch.add(x.q, first, BLOCK, size.d);
+        prefetch.add(x.v, first, BLOCK, size.e);
+        if (p.erase.data) prefetch.add(RowView<T>(p.erase, p, x.b, x.h), first, BLOCK, size.d);
     }
     // What the state before the segment adds to the outputs.
     void read_base(T* from, int64_t count, const ColumnTile<T>& tile, const uint8_t* reset) {

@@ -1,22 +1,21 @@
 // The delta rule with scalar decays, two tokens in one pass over a tile: half the loads and stores of family_scan.h.
 //
 // The second token of a pair needs what the state after the first predicts:
-//   pᵀ(αs + k uᵀ) = α pᵀs + (p · k) u
+//   pᵀ(αs + γ(βm + k uᵀ)) = α pᵀs + γ (β pᵀm + (p · k) u)
 // so that both predictions come from the state before the pair, and from one product of features.
 #pragma once
 #include "family_scan.h"
 
 namespace {
 
-// Whether a block can go by pairs: documents do not begin in it, and its decays fit one scale.
+// Whether a block can go by pairs: documents do not begin in it, and the decays of a pair fit one scale.
 template <class T> inline bool goes_by_pairs(const BlockCoefficients<T>& c, const uint8_t* reset, int64_t count) {
-    if (c.erase != ERASE_S || c.momentum || c.channels || count % 2) return false;
-    double scale = 1;
-    for (int64_t t = 0; t < count; t++) {
-        if (reset[t]) return false;
-        scale *= c.alpha[t];
+    if (c.erase != ERASE_S || c.channels || count % 2) return false;
+    for (int64_t t = 0; t < count; t += 2) {
+        if (reset[t] || reset[t + 1] || c.alpha[t] * c.alpha[t + 1] < ScaledPlane<T>::LEAST) return false;
+        if (c.momentum && c.beta[t] * c.beta[t + 1] < ScaledPlane<T>::LEAST) return false;
     }
-    return scale >= ScaledPlane<T>::LEAST;
+    return true;
 }
 
 // p_{t+1} · k_t for the first token t of each pair.
@@ -31,69 +30,93 @@ template <class T> inline void pair_products(T* products, const FamilyBlock<T>& 
     }
 }
 
-template <class T, int N>
-__attribute__((noinline)) void scan_pairs(T* s, T* prediction, int64_t rows, const FamilyBlock<T>& x,
+template <class T, int N, bool Momentum>
+__attribute__((noinline)) void scan_pairs(T* s, T* m, T* prediction, int64_t rows, const FamilyBlock<T>& x,
                                           const T* products) {
     constexpr int W = width<T>;
     constexpr int64_t LD = N * W;
     const BlockCoefficients<T>& c = x.c;
-    double scale = 1;
-    Vec<T> first[N], second[N] = {};  // what the state before the pair predicts for its tokens
+    ScaledPlane<T> scaled_s{s, rows * LD}, scaled_m{m, rows * LD};
+    Vec<T> first[N], second[N] = {}, second_m[N] = {};  // what s and m before the pair predict for its tokens
     for (int j = 0; j < N; j++) first[j] = load(prediction + j * W);
     for (int64_t i = 0; i < rows; i++)
-        for (int j = 0; j < N; j++) second[j] += x.p[1][i] * load(s + i * LD + j * W);
+        for (int j = 0; j < N; j++) {
+            second[j] += x.p[1][i] * load(s + i * LD + j * W);
+            if (Momentum) second_m[j] += x.p[1][i] * load(m + i * LD + j * W);
+        }
     for (int64_t t = 0; t < x.count; t += 2) {
-        const double scale_a = scale * c.alpha[t], scale_b = scale_a * c.alpha[t + 1];
-        const T write_a = c.at[GAMMA][t] * c.at[ETA][t], write_b = c.at[GAMMA][t + 1] * c.at[ETA][t + 1];
-        const T alpha = T(c.alpha[t]), to_a = T(1 / scale_a), to_b = T(1 / scale_b);
-        Vec<T> a[N], b[N], y_a[N] = {}, y_b[N] = {}, next_first[N] = {}, next_second[N] = {};
+        const double alpha = c.alpha[t], beta = Momentum ? c.beta[t] : 0;
+        scaled_s.make_room(alpha * c.alpha[t + 1]);
+        if (Momentum) scaled_m.make_room(beta * c.beta[t + 1]);
+        const double s_a = scaled_s.factor * alpha, s_b = scaled_s.factor *= alpha * c.alpha[t + 1];
+        const double m_a = scaled_m.factor * beta, m_b = Momentum ? scaled_m.factor *= beta * c.beta[t + 1] : 0;
+        const double gamma_a = c.at[GAMMA][t], gamma_b = c.at[GAMMA][t + 1];
+        // what u is multiplied by in the plane it is written to, and m in s
+        const T to_a = T(Momentum ? 1 / m_a : gamma_a / s_a), to_b = T(Momentum ? 1 / m_b : gamma_b / s_b);
+        const Vec<T> m_to_s_a = broadcast(T(gamma_a * m_a / s_a)), m_to_s_b = broadcast(T(gamma_b * m_b / s_b));
+        const T decay = T(alpha), decay_m = T(gamma_a * beta), written = T(gamma_a * products[t]);
+        Vec<T> a[N], b[N], y_a[N] = {}, y_b[N] = {}, next_first[N] = {}, next_second[N] = {}, next_m[N] = {};
 #pragma GCC unroll 4
         for (int j = 0; j < N; j++) {
-            a[j] = write_a * (load(x.v[t] + j * W) - c.at[DELTA][t] * first[j]);
-            const Vec<T> predicted = alpha * second[j] + products[t] * a[j];
-            b[j] = (write_b * to_b) * (load(x.v[t + 1] + j * W) - c.at[DELTA][t + 1] * predicted);
+            a[j] = c.at[ETA][t] * (load(x.v[t] + j * W) - c.at[DELTA][t] * first[j]);
+            Vec<T> predicted = decay * second[j] + written * a[j];
+            if (Momentum) predicted += decay_m * second_m[j];
+            b[j] = (c.at[ETA][t + 1] * to_b) * (load(x.v[t + 1] + j * W) - c.at[DELTA][t + 1] * predicted);
             a[j] *= to_a;
             if (!x.predictions.data) continue;
             store(x.predictions[t] + j * W, first[j]);
             store(x.predictions[t + 1] + j * W, predicted);
         }
+        x.prefetch.issue(2 * x.lines);
         const T *key_a = x.k[t], *key_b = x.k[t + 1], *query_a = x.q[t], *query_b = x.q[t + 1];
         const T *erase_a = x.p[t + 2], *erase_b = t + 3 <= x.count ? x.p[t + 3] : erase_a;
-        for (int64_t i = 0; i < rows; i++)
+        for (int64_t i = 0; i < rows; i++) {
+            const Vec<T> k_a = broadcast(key_a[i]), k_b = broadcast(key_b[i]), q_a = broadcast(query_a[i]);
+            const Vec<T> q_b = broadcast(query_b[i]), p_a = broadcast(erase_a[i]), p_b = broadcast(erase_b[i]);
 #pragma GCC unroll 4
             for (int j = 0; j < N; j++) {
-                Vec<T> state = load(s + i * LD + j * W) + key_a[i] * a[j];
-                y_a[j] += query_a[i] * state;
-                state += key_b[i] * b[j];
-                store(s + i * LD + j * W, state);
-                y_b[j] += query_b[i] * state;
-                next_first[j] += erase_a[i] * state;
-                next_second[j] += erase_b[i] * state;
+                const int64_t at = i * LD + j * W;
+                Vec<T> state = load(s + at), update = k_a * a[j];
+                if (Momentum) update += load(m + at);
+                state += Momentum ? m_to_s_a * update : update;
+                y_a[j] += q_a * state;
+                update = Momentum ? update + k_b * b[j] : k_b * b[j];
+                state += Momentum ? m_to_s_b * update : update;
+                store(s + at, state);
+                y_b[j] += q_b * state;
+                next_first[j] += p_a * state;
+                next_second[j] += p_b * state;
+                if (!Momentum) continue;
+                store(m + at, update);
+                next_m[j] += p_b * update;
             }
-        scale = scale_b;
+        }
 #pragma GCC unroll 4
         for (int j = 0; j < N; j++) {
-            store(x.y[t] + j * W, T(scale_a) * y_a[j]);
-            store(x.y[t + 1] + j * W, T(scale_b) * y_b[j]);
-            first[j] = T(scale_b) * next_first[j];
-            second[j] = T(scale_b) * next_second[j];
+            store(x.y[t] + j * W, T(s_a) * y_a[j]);
+            store(x.y[t + 1] + j * W, T(s_b) * y_b[j]);
+            first[j] = T(s_b) * next_first[j];
+            second[j] = T(s_b) * next_second[j];
+            if (Momentum) second_m[j] = T(m_b) * next_m[j];
         }
     }
     for (int j = 0; j < N; j++) store(prediction + j * W, first[j]);
-    ScaledPlane<T> plane{s, rows * LD};
-    plane.factor = scale;
-    plane.multiply_in();
+    scaled_s.multiply_in();
+    if (Momentum) scaled_m.multiply_in();
 }
 
 template <class T>
-inline void scan_pairs_of_tile(const ColumnTile<T>& tile, T* s, T* prediction, const FamilyBlock<T>& x,
+inline void scan_pairs_of_tile(const ColumnTile<T>& tile, T* s, T* m, T* prediction, const FamilyBlock<T>& x,
                                const T* products) {
     if (tile.vectors == 1)
-        scan_pairs<T, 1>(s, prediction, tile.rows, x, products);
+        m ? scan_pairs<T, 1, true>(s, m, prediction, tile.rows, x, products)
+          : scan_pairs<T, 1, false>(s, m, prediction, tile.rows, x, products);
+    else if (m)  // whose tiles have two vectors at most
+        scan_pairs<T, 2, true>(s, m, prediction, tile.rows, x, products);
     else if (tile.vectors == 2)
-        scan_pairs<T, 2>(s, prediction, tile.rows, x, products);
+        scan_pairs<T, 2, false>(s, m, prediction, tile.rows, x, products);
     else
-        scan_pairs<T, TILE_VECTORS>(s, prediction, tile.rows, x, products);
+        scan_pairs<T, TILE_VECTORS, false>(s, m, prediction, tile.rows, x, products);
 }
 
 }  // namespace

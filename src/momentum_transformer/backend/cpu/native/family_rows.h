@@ -13,11 +13,15 @@ template <class T> struct FamilyRows {
     int64_t ep, most;      // padded columns of values; how many tokens fit
     int64_t begin = 0;     // the first token
     bool begins = false;   // whether nothing is before it: documents begin at first tokens only
-    // Features. Those of K, P and Q after the last token are zero.
-    T *Q, *K, *P, *A;
+    // Features, packed or read where they are. Those of K, P and Q after the last token are zero.
+    T *packed_q, *packed_k, *packed_p, *A;
+    const T *Q, *K, *P;
     T *V, *U, *padded;     // v - δ · prediction, η times that; predictions whose rows are not as long as these
     const T* predicted;
-    T *G, *O;              // gradients of numerators and, `most` rows behind them, of predictions
+    T *packed_g, *O;       // gradients of numerators, likewise, and of predictions
+    const T* G;
+    RowView<T> to_q, to_k, to_v, to_p;  // where gradients belong
+    bool direct = false;   // gradients are written where they belong as they are made, not by `write`
     T *d_denominator, *dV, *dQ, *dK, *dP, *dA;
     T* parts;              // gradients of coefficients: a vector for each of them and each token, whose sum it is
     BlockCoefficients<T> c;
@@ -26,30 +30,45 @@ template <class T> struct FamilyRows {
 
     // Where others want a row -1, or one behind the last, there is one.
     FamilyRows(const FamilyProblem& p, Arena& arena)
-        : p(p), size(p), ep(Sizes<T>(p).ep), most(p.channels ? BLOCK : CHUNK), Q(features(arena) + size.dp),
-          K(features(arena) + size.dp), P(p.erase.data ? features(arena) : K),
-          A(p.channels ? features(arena) : nullptr), V(values(arena)), U(values(arena) + ep), padded(values(arena)),
-          G(arena.take<T>(2 * (most + 1) * ep) + ep), O(G + most * ep), d_denominator(arena.take<T>(most)),
+        : p(p), size(p), ep(Sizes<T>(p).ep), most(p.channels ? BLOCK : CHUNK),
+          packed_q(features(arena) + size.dp), packed_k(features(arena) + size.dp),
+          packed_p(p.erase.data ? features(arena) : nullptr), A(p.channels ? features(arena) : nullptr),
+          V(values(arena)), U(values(arena) + ep), padded(values(arena)), packed_g(values(arena) + ep),
+          O(values(arena)), to_q(p.dq, p, 0, 0), to_k(p.dk, p, 0, 0), to_v(p.dv, p, 0, 0),
+          to_p(p.d_erase, p, 0, 0), d_denominator(arena.take<T>(most)),
           dV(values(arena) + ep), dQ(features(arena) + size.dp), dK(features(arena) + size.dp), dP(features(arena)),
           dA(p.channels ? features(arena) : nullptr), parts(arena.take<T>(COEFFICIENTS * most * width<T>)), c(p) {}
     T* features(Arena& arena) { return arena.take<T>((most + 2) * size.dp); }
     T* values(Arena& arena) { return arena.take<T>((most + 1) * ep); }
+
+    // Whether the rows of a whole chunk can be read where they are: they lie as packed ones do.
+    bool stays(const RowView<T>& rows, int64_t count, int64_t columns, int64_t padded) const {
+        return !p.channels && count == most && columns == padded && rows.storage == FULL_WIDTH && !rows.index &&
+               rows.stride == columns * (int64_t)sizeof(T);
+    }
+    const T* features(T* to, const RowView<T>& from, int64_t count, int64_t padded, bool elu) {
+        if (!elu && stays(from, count, size.d, size.dp)) return from.template row<T>(begin);
+        pack_features(to, size.dp, from, begin, count, padded, size.d, elu);
+        return to;
+    }
 
     static void clear(T* from, int64_t count) { memset(from, 0, count * sizeof(T)); }
 
     void fill_keys(const Sequence<T>& x, int64_t first, int64_t count, bool document) {
         constexpr int W = width<T>;
         begin = first, begins = document;
-        pack_features(K, size.dp, x.k, begin, count, most + 1, size.d, p.elu);
-        if (p.erase.data) pack<T, false>(P, size.dp, RowView<T>(p.erase, p, x.b, x.h), begin, count, most + 1, size.d);
+        K = P = features(packed_k, x.k, count, most + 1, p.elu);
+        if (p.erase.data) P = features(packed_p, RowView<T>(p.erase, p, x.b, x.h), count, most + 1, false);
         if (p.channels) pack<T, false>(A, size.dp, channel_rows<T>(p, x), begin, count, count, size.d);
-        pack<T, false>(V, ep, x.v, begin, count, count, size.e);
+        const T* values = stays(x.v, count, size.e, ep) ? x.v.template row<T>(begin) : V;
+        if (values == V) pack<T, false>(V, ep, x.v, begin, count, count, size.e);
         c.set_tokens(p, x, begin, count);
         if (c.erase != ERASE_NOTHING) set_predicted(x, count);
         for (int64_t t = 0; t < count; t++)
             for (int64_t at = t * ep; at < (t + 1) * ep; at += W) {
-                Vec<T> v = load(V + at);
-                if (c.erase != ERASE_NOTHING) store(V + at, v -= c.at[DELTA][t] * load(predicted + at));
+                Vec<T> v = load(values + at);
+                if (c.erase != ERASE_NOTHING) v -= c.at[DELTA][t] * load(predicted + at);
+                store(V + at, v);
                 store(U + at, c.at[ETA][t] * v);
             }
         clear(U + count * ep, (most - count) * ep);
@@ -81,9 +100,19 @@ template <class T> struct FamilyRows {
         share = 1 + prefetch.lines / (3 * size.dp / TILE_ROWS);
     }
     void fill_queries(const Sequence<T>& x, int64_t count) {
-        pack_features(Q, size.dp, x.q, begin, count, most, size.d, p.elu);
-        pack_output_gradients(G, d_denominator, p, x, begin, count, size.e, ep);
-        clear(G + count * ep, (most - count) * ep);
+        Q = features(packed_q, x.q, count, most, p.elu);
+        const RowView<T> dy(p.dy, p, x.b, x.h);
+        if (!p.normalize && stays(dy, count, size.e, ep))
+            G = dy.template row<T>(begin);
+        else {
+            pack_output_gradients(packed_g, d_denominator, p, x, begin, count, size.e, ep);
+            clear(packed_g + count * ep, (most - count) * ep);
+            G = packed_g;
+        }
+        to_q = RowView<T>(p.dq, p, x.b, x.h), to_k = RowView<T>(p.dk, p, x.b, x.h);
+        to_v = RowView<T>(p.dv, p, x.b, x.h), to_p = RowView<T>(p.d_erase, p, x.b, x.h);
+        direct = !p.channels && !p.elu && !p.normalize && !p.dz_after && count == most && size.d == size.dp &&
+                 size.e == ep && dy.storage == FULL_WIDTH && !dy.index;
         clear(parts, COEFFICIENTS * most * width<T>);
     }
 
@@ -97,7 +126,11 @@ template <class T> struct FamilyRows {
         for (int64_t at = t * ep + first; at < t * ep + first + columns; at += width<T>) {
             Vec<T> du = load(dV + at);
             of_eta += load(V + at) * du;
-            store(dV + at, du *= eta);
+            du *= eta;
+            if (direct)
+                write_vector(to_v, t, at - t * ep, du);
+            else
+                store(dV + at, du);
             if (c.erase == ERASE_NOTHING) continue;
             of_delta += load(predicted + at) * du;
             store(O + at, -delta * du);
@@ -106,6 +139,23 @@ template <class T> struct FamilyRows {
         add(DELTA, t, -of_delta);
     }
 
+    FORCE_INLINE void write_vector(const RowView<T>& to, int64_t t, int64_t at, Vec<T> x) const {
+        if (to.nontemporal)
+            store_nontemporal(to.template row<T>(begin + t) + at, x);
+        else
+            store(to.template row<T>(begin + t) + at, x);
+    }
+    // The rows of a whole chunk, of which `from` is the transpose.
+    void write_transposed(const RowView<T>& to, const T* from, int64_t ld) const {
+        constexpr int W = width<T>;
+        for (int64_t r = 0; r < most; r += W)
+            for (int64_t x = 0; x < size.dp; x += W) {
+                Vec<T> block[W];
+                for (int i = 0; i < W; i++) block[i] = load(from + (x + i) * ld + r);
+                transpose_registers<T>(block);
+                for (int i = 0; i < W; i++) write_vector(to, r + i, x, block[i]);
+            }
+    }
     void write_row(const RowView<T>& to, int64_t t, const T* row, int64_t columns) const {
         for (int64_t at = 0; at < columns; at += width<T>)
             if (to.nontemporal && at + width<T> <= columns)
@@ -118,13 +168,10 @@ template <class T> struct FamilyRows {
     // `totals` takes the gradients of coefficients that are the same at all tokens.
     void write(const Sequence<T>& x, int64_t count, double* totals) {
         constexpr int W = width<T>;
-        RowView<T> dq(p.dq, p, x.b, x.h), dk(p.dk, p, x.b, x.h), dv(p.dv, p, x.b, x.h), dp(p.d_erase, p, x.b, x.h);
-        bool erases_keys = c.erase != ERASE_NOTHING && !p.erase.data;
-        for (int64_t t = 0; t < count; t++) {
+        for (int64_t t = 0; !direct && t < count; t++) {
             const int64_t row = t * size.dp;
             for (int64_t at = row; at < row + size.dp; at += W) {
                 Vec<T> key = load(dK + at), query = load(dQ + at);
-                if (erases_keys) key += load(dP + at);
                 if (p.elu) {
                     key *= feature_derivative<T>(load(K + at));
                     query *= feature_derivative<T>(load(Q + at));
@@ -132,10 +179,10 @@ template <class T> struct FamilyRows {
                 store(dK + at, key);
                 store(dQ + at, query);
             }
-            write_row(dq, t, dQ + row, size.d);
-            write_row(dk, t, dK + row, size.d);
-            write_row(dv, t, dV + t * ep, size.e);
-            if (p.d_erase.data) write_row(dp, t, dP + row, size.d);
+            write_row(to_q, t, dQ + row, size.d);
+            write_row(to_k, t, dK + row, size.d);
+            write_row(to_v, t, dV + t * ep, size.e);
+            if (p.d_erase.data) write_row(to_p, t, dP + row, size.d);
         }
         write_coefficients(x, count, totals);
     }

@@ -87,7 +87,18 @@ template <class T> struct BlockCoefficients {
             const T* tokens = static_cast<const T*>(p.coefficients[name].tokens);
             if (!tokens || (name == ALPHA && p.channels)) continue;
             tokens += x.index() * p.n;
-            for (int64_t t = 0; t < count; t++) set(name, t, tokens[x.q.index ? x.q.index[begin + t] : begin + t]);
+            auto copy = [&](auto* to) {
+                if (x.q.index)
+                    for (int64_t t = 0; t < count; t++) to[t] = tokens[x.q.index[begin + t]];
+                else
+                    for (int64_t t = 0; t < count; t++) to[t] = tokens[begin + t];
+            };
+            if (name == ALPHA)
+                copy(alpha);
+            else if (name == BETA)
+                copy(beta);
+            else
+                copy(at[name]);
         }
     }
 };
@@ -107,6 +118,8 @@ template <class T> struct FamilyBlock {
     Rows<T> y, predictions;  // the latter: what the state before each token predicted; or none
     const uint8_t* reset;  // of each token
     const BlockCoefficients<T>& c;
+    Prefetch& prefetch;    // of the next block: so many lines with each token
+    int64_t lines;
 };
 
 // A plane of a tile divided by `factor`, the product of its decays.
@@ -124,6 +137,9 @@ template <class T> struct ScaledPlane {
     void fade(double decay) {
         factor *= decay;
         if (factor < LEAST) multiply_in();
+    }
+    void make_room(double decay) {  // before a decay that is not less than LEAST
+        if (factor * decay < LEAST) multiply_in();
     }
     void clear() {
         memset(plane, 0, size * sizeof(T));

@@ -65,6 +65,19 @@ inline void nontemporal_fence() { std::atomic_thread_fence(std::memory_order_seq
 
 template <class T> inline Vec<T> splat(T x) { return x - Vec<T>{}; }  // x - 0 keeps the sign of -0; x + 0 would not
 
+// x in all lanes, kept in a register: compilers like to read it anew at every use, which costs a load each.
+template <class T> FORCE_INLINE Vec<T> broadcast(T x) {
+    Vec<T> lanes = splat(x);
+#if defined(__AVX512F__)
+    asm("" : "+v"(lanes));
+#elif defined(__SSE2__)
+    asm("" : "+x"(lanes));
+#elif defined(__aarch64__)
+    asm("" : "+w"(lanes));
+#endif
+    return lanes;
+}
+
 template <class T> inline Mask<T> iota() {
     typename Simd<T>::Int lanes[width<T>];
     for (int i = 0; i < width<T>; i++) lanes[i] = i;
