@@ -71,14 +71,6 @@ template <class T> struct ChunkForm {
         }
     }
 
-    // to (rows × C) = from (rows × depth) times `transposed` (depth × C).
-    static void products(T* to, const T* from, int64_t rows, int64_t ld, const T* transposed, int64_t depth) {
-        for (int64_t r = 0; r < rows; r += TILE_ROWS)
-            for_each_tile<T>(0, C, [&](auto& acc, int64_t at) INLINE {
-                multiply<T, sizeof(acc[0]) / sizeof(Vec<T>)>(acc, from + r * ld, ld, transposed + at, C, depth);
-                store_tile(acc, to + r * C + at, C);
-            });
-    }
     void weigh(T* to, const T* from) const {
         for (int64_t i = 0; i < C * C; i += width<T>) {
             store(to + i, load(&w.s[0][0] + i) * load(from + i));
@@ -96,20 +88,14 @@ template <class T> struct ChunkForm {
             for (int64_t half = C - TILE_ROWS; half >= 0; half -= TILE_ROWS) {
                 const int64_t below = half + TILE_ROWS;
                 const T *in_s = w.s[count - 1] + half, *in_m = w.m[count - 1] + half;
+                Vec<T> of_m[TILE_ROWS][N] = {};
+                if (momentum) multiply<T, N>(of_m, x.K + half * dp, dp, E + at, ld, d);
                 for_each_in_tile<N>([&](int a, int b) INLINE { acc[a][b] = Vec<T>{}; });
-                if (momentum) {
-                    multiply<T, N>(acc, x.K + half * dp, dp, E + at, ld, d);
-                    Vec<T> rows[TILE_ROWS][N];
-                    for_each_in_tile<N>([&](int a, int b) INLINE {
-                        rows[a][b] = in_m[a] * acc[a][b];
-                        acc[a][b] = Vec<T>{};
-                    });
-                    multiply<T, N>(acc, x.K + half * dp, dp, D + at, ld, d);
-                    for_each_in_tile<N>([&](int a, int b) INLINE { acc[a][b] = in_s[a] * acc[a][b] + rows[a][b]; });
-                } else {
-                    multiply<T, N>(acc, x.K + half * dp, dp, D + at, ld, d);
-                    for_each_in_tile<N>([&](int a, int b) INLINE { acc[a][b] *= in_s[a]; });
-                }
+                multiply<T, N>(acc, x.K + half * dp, dp, D + at, ld, d);
+                for_each_in_tile<N>([&](int a, int b) INLINE {
+                    acc[a][b] *= in_s[a];
+                    if (momentum) acc[a][b] += in_m[a] * of_m[a][b];
+                });
                 multiply<T, N, true>(acc, W + half * C + half, C, x.G + half * ep + at, ep, C - half);
                 if (erases) {
                     multiply<T, N, true>(acc, Z + below * C + half, C, x.O + below * ep + at, ep, C - below);
@@ -224,15 +210,7 @@ template <class T> struct ChunkForm {
         if (erases) multiply<T, N, true>(acc, x.P + r, dp, GOs + C * ep + at, ep, count);
     }
 
-    T dot(const T* a, const T* b) const {  // of planes
-        constexpr int R = 4;
-        Vec<T> sum[R] = {};
-        for (int64_t row = 0; row < dp; row += R)
-            for (int64_t at = row * ld; at < row * ld + ep; at += width<T>)
-#pragma GCC unroll 4
-                for (int r = 0; r < R; r++) sum[r] += load(a + at + r * ld) * load(b + at + r * ld);
-        return horizontal_sum<T>((sum[0] + sum[1]) + (sum[2] + sum[3]));
-    }
+    T dot(const T* a, const T* b) const { return dot_product(a, b, dp, ep, ld); }  // of planes
     // From the gradients of the weights: of tokens, one in each lane, and of the planes before the chunk.
     void learn_coefficients(const T* D, const T* E, const T* s, const T* m) {
         constexpr int W = width<T>, V = CHUNK / W;
@@ -286,16 +264,16 @@ template <class T> struct ChunkForm {
         transpose(KT, C, x.K, dp, C, dp);
         if (PT != KT) transpose(PT, C, x.P, dp, C, dp);
         transpose(UT, C, x.U, ep, C, ep);
-        products(QK, x.Q, C, dp, KT, d);
-        if (erases) products(QK + C * C, x.P, C, dp, KT, d);
+        product(QK, C, C, C, x.Q, dp, KT, C, d);
+        if (erases) product(QK + C * C, C, C, C, x.P, dp, KT, C, d);
         weigh(WK, QK);
         solve(total, E);
         for (int64_t t = 0; t < count; t++) x.finish_token(t, 0, ep);
         transpose(GOT, 2 * C, x.G, ep, C, ep);
-        products(GU, x.G, C, ep, UT, e);
+        product(GU, C, C, C, x.G, ep, UT, C, e);
         if (erases) {
             transpose(GOT + C, 2 * C, x.O, ep, C, ep);
-            products(GU + C * C, x.O, C, ep, UT, e);
+            product(GU + C * C, C, C, C, x.O, ep, UT, C, e);
         }
         weigh(WU, GU);
         transpose(WUT, 2 * C, WU, C, erases ? 2 * C : C, C);

@@ -96,7 +96,27 @@ template <class T> FORCE_INLINE void sum_rows(T (&sums)[TILE_ROWS], const Vec<T>
     }
 }
 
-// C (rows × columns) += A B; rows is a multiple of TILE_ROWS, columns of the vector width.
+// C (rows × columns) = A B; rows is a multiple of TILE_ROWS, columns of the vector width.
+template <class T>
+inline void product(T* C, int64_t ldc, int64_t rows, int64_t columns, const T* A, int64_t lda, const T* B, int64_t ldb,
+                    int64_t depth) {
+    for (int64_t r = 0; r < rows; r += TILE_ROWS)
+        for_each_tile<T>(0, columns, [&](auto& acc, int64_t x) INLINE {
+            multiply<T, sizeof(acc[0]) / sizeof(Vec<T>)>(acc, A + r * lda, lda, B + x, ldb, depth);
+            store_tile(acc, C + r * ldc + x, ldc);
+        });
+}
+// The sum of all products of elements of two matrices; rows is a multiple of 4.
+template <class T> inline T dot_product(const T* a, const T* b, int64_t rows, int64_t columns, int64_t ld) {
+    constexpr int R = 4;
+    Vec<T> sum[R] = {};
+    for (int64_t row = 0; row < rows; row += R)
+        for (int64_t at = row * ld; at < row * ld + columns; at += width<T>)
+#pragma GCC unroll 4
+            for (int r = 0; r < R; r++) sum[r] += load(a + at + r * ld) * load(b + at + r * ld);
+    return horizontal_sum<T>((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+// C += A B likewise.
 template <class T, bool TransposedA>
 inline void accumulate(T* C, int64_t ldc, int64_t rows, int64_t columns, const T* A, int64_t lda, const T* B,
                        int64_t ldb, int64_t depth) {
