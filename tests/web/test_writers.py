@@ -69,7 +69,7 @@ def test_a_prompt_outside_the_vocabulary_is_refused_and_says_why(loaded: Loaded)
         next(loaded.writers[0].write("the 狗", tokens=1, temperature=1.0, seed=0))
 
 
-@pytest.mark.parametrize("prompt", ["the", "狗", "\ud800", "\x00", "é" * 1000, "the " * 250])
+@pytest.mark.parametrize("prompt", ["the", "狗", "\x00", "é" * 1000, "the " * 250])
 def test_odd_prompts_are_continued_or_refused_but_break_nothing(
     loaded: Loaded, prompt: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -80,6 +80,14 @@ def test_odd_prompts_are_continued_or_refused_but_break_nothing(
     assert sum(event["done"] for event in events) == 2
     assert not any("failed" in event.get("error", "") for event in events)
     assert not caplog.text
+
+
+def test_half_a_character_is_refused_with_its_reason(loaded: Loaded) -> None:
+    client = TestClient(create_app(Studio(*loaded[:3])), base_url="http://localhost")
+    body = json.dumps(ask_text(models=[0], prompt="\ud800", tokens=4))
+    answer = client.post("/write", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert "is half a character" in answer.text
 
 
 def test_the_step_of_an_unfinished_run_is_on_its_card(loaded: Loaded, tmp_path: Path) -> None:

@@ -275,7 +275,11 @@ def _git(*arguments: str) -> str | None:
     for words in (("ls-files", "--error-unmatch", Path(__file__).name), arguments):  # is this file its own?
         try:
             run = subprocess.run(
-                ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10
+                ["git", "--no-optional-locks", *words],
+                cwd=Path(__file__).parent,
+                capture_output=True,
+                text=True,
+                timeout=10,
             )
         except (OSError, subprocess.TimeoutExpired):
             return None
