@@ -1,14 +1,25 @@
 """Rounds, budgets and estimates; nothing here depends on how long anything takes."""
 
+import threading
+import time
 from functools import partial
 from typing import Any
 
 import pytest
+import torch
 
 from momentum_transformer import linear_attention, momentum_attention
 from momentum_transformer.bench.contestants import Contestant
 from momentum_transformer.bench.measured_shapes import BenchError, Shape, parse_shape
-from momentum_transformer.bench.timing import Budget, growth, interleave, once, paired_ratio, time_shape
+from momentum_transformer.bench.timing import (
+    Budget,
+    growth,
+    interleave,
+    once,
+    paired_ratio,
+    processor_seconds,
+    time_shape,
+)
 
 LINEAR = Contestant("chunked linear", "linear", lambda: linear_attention)
 MOMENTUM = Contestant("chunked momentum", "momentum", lambda: lambda q, k, v: momentum_attention(q, k, v, beta=0.6))
@@ -110,3 +121,22 @@ def test_the_clock_may_be_another() -> None:
     assert once(lambda: None, lambda: float(next(ticks))) == 1.0
     seconds = interleave({"a": lambda: None}, {"a": 3}, lambda: float(next(ticks)))
     assert seconds == {"a": {0: 1.0, 1: 1.0, 2: 1.0}}
+
+
+def test_the_clock_of_one_thread_counts_work_that_a_call_gives_to_another_thread() -> None:
+    a = torch.randn(256, 256)
+
+    def elsewhere() -> None:
+        worker = threading.Thread(target=work)
+        worker.start()
+        worker.join()
+
+    counted: list[float] = []
+
+    def work() -> None:
+        started = time.thread_time()
+        while time.thread_time() - started < 0.02:
+            a @ a
+        counted.append(time.thread_time() - started)
+
+    assert once(elsewhere, processor_seconds) >= counted[0]

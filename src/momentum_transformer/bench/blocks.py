@@ -9,7 +9,6 @@ of the recurrence: for a version in which a member of the family is not.
 
 import argparse
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +37,7 @@ from ..layers.situation import Situation
 from ..ops.feature_maps import l2_normalized
 from ..training.allocator import keep_freed_memory
 from .record import machine, save
+from .timing import processor_seconds
 
 COMMAND = "python -m momentum_transformer.bench.blocks"
 MIXERS = {
@@ -193,11 +193,11 @@ def measure(mixer: str, size: Size, *, rounds: int, recurrence: Callable[..., An
 
 def took(times: dict[str, dict[str, float]], name: str, direction: str, call: Callable[[], None]) -> None:
     """Note the best of a turn's calls, where it is better than before."""
-    best, end = times.setdefault(name, {}).get(direction, float("inf")), time.thread_time() + TURN
+    best, end = times.setdefault(name, {}).get(direction, float("inf")), processor_seconds() + TURN
     while True:
-        start = time.thread_time()
+        start = processor_seconds()
         call()
-        now = time.thread_time()
+        now = processor_seconds()
         best = min(best, 1000 * (now - start))
         if now > end:
             break

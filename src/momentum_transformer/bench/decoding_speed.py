@@ -10,7 +10,6 @@ timed unless decoding agrees with the parallel form.
 
 import argparse
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from ..models.encoder import EncoderState
 from ..models.language_model import LanguageModel
 from ..ops.state import CacheState, map_state, state_tensors
 from .record import machine, save
+from .timing import processor_seconds
 
 MODELS = ("softmax", "momentum", "gated-delta", "hybrid")
 CONTEXTS = tuple(1024 * 2**i for i in range(8))
@@ -70,10 +70,10 @@ def state_at(model: LanguageModel, context: int) -> EncoderState:
 @torch.inference_mode()
 def seconds_a_token(model: LanguageModel, decoder: Decoder) -> float:
     token = torch.zeros(1, dtype=torch.long)
-    start = time.thread_time()
+    start = processor_seconds()
     for _ in range(STEPS):
         token = decoder.step(embedded(model, token)).argmax(-1)
-    return (time.thread_time() - start) / STEPS
+    return (processor_seconds() - start) / STEPS
 
 
 def measure(

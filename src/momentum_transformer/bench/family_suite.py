@@ -15,7 +15,7 @@ from .measured_shapes import FAMILY_SHAPES, KDA_SHAPES, TOKENS, Shape
 from .members import EXTRAS
 from .memory import measure
 from .suite import FORMAT, Watch, package_version
-from .timing import DIRECTIONS, Budget, Direction, time_shape
+from .timing import DIRECTIONS, Budget, Direction, processor_seconds, time_shape
 
 OTHERS = ("KDA", "one token")  # timed apart: KDA's peer fills the memory, and a token is no sequence
 
@@ -75,8 +75,7 @@ def run_family(plan: FamilyPlan, threads: int, watch: Watch) -> dict[str, Any]:
         few = {one: attend for one, attend in contestants.items() if _group(one) == group}
         for count in sorted({1, threads}):
             torch.set_num_threads(count)
-            # one thread is all that such a call has, and its own time is not stretched by others on a busy machine
-            clock = time.thread_time if count == 1 else time.perf_counter
+            clock = processor_seconds if count == 1 else time.perf_counter
             block = time_shape(shape, direction, few, plan.budget, clock=clock)
             record["family"].append({"group": group, "threads": count, **block})
         watch("family", record)

@@ -30,6 +30,7 @@ from ..training.allocator import keep_freed_memory
 from ..training.distributed import World
 from ..training.run_directory import RunDirectory
 from .record import machine, save
+from .timing import processor_seconds
 
 MODELS = ("momentum", "gated-delta", "momentum-delta")
 DOORS = (
@@ -46,7 +47,7 @@ class Clock:
     """
 
     def __init__(self) -> None:
-        self.now = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+        self.now = processor_seconds if torch.get_num_threads() == 1 else time.perf_counter
         self.steps: list[dict[str, float]] = []
         self.begun: list[float] = []
 
