@@ -17,8 +17,8 @@ from .measured_shapes import Shape
 from .members import EXTRAS
 
 Clock = Callable[[], float]
-# What one thread's work takes, whoever else is on the machine. It counts all threads of the process: a long native call
-# has a thread of its own (backend/cpu/native_call.py), which `time.thread_time` would miss.
+# What one thread's work takes, whoever else is on the machine. It counts all threads of the process: a long native
+# call has a thread of its own (backend/cpu/native_call.py), which `time.thread_time` would miss.
 processor_seconds: Clock = time.process_time
 Direction = Literal["forward", "forward+backward"]
 DIRECTIONS: tuple[Direction, ...] = ("forward", "forward+backward")
