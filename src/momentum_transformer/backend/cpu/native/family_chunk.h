@@ -197,7 +197,7 @@ template <class T> struct ChunkForm {
             });
         }
         scale_rows(GOs, x.G, C, ep, w.of_s, 1);
-        if (erases) scale_rows(GOs + C * ep, x.O, C, ep, w.of_s + C, 1);
+        if (erases && momentum) scale_rows(GOs + C * ep, x.O, C, ep, w.of_s + C, 1);
         each_tile([&](auto& acc, int64_t r, int64_t at, int64_t i) INLINE {
             constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
             for_each_in_tile<N>([&](int a, int b) INLINE { acc[a][b] = keep_s(load(D + i + a * ld + b * width<T>)); });
@@ -268,7 +268,10 @@ template <class T> struct ChunkForm {
         if (erases) product(QK + C * C, C, C, C, x.P, dp, KT, C, d);
         weigh(WK, QK);
         solve(total, E);
-        for (int64_t t = 0; t < count; t++) x.finish_token(t, 0, ep);
+        for (int64_t t = 0; t < count; t++) {
+            x.finish_token(t, 0, ep);
+            if (erases && !momentum) scale_rows(GOs + (C + t) * ep, x.O + t * ep, 1, ep, w.of_s + C + t, 1);
+        }
         transpose(GOT, 2 * C, x.G, ep, C, ep);
         product(GU, C, C, C, x.G, ep, UT, C, e);
         if (erases) {
