@@ -162,6 +162,31 @@ def test_what_cannot_be_done_is_said_in_one_line(
     assert not list(tmp_path.rglob("config.json"))
 
 
+@pytest.mark.parametrize("words", [
+    "train copy --scale tiny --runs PLACE", "train copy --scale tiny --out PLACE",
+    "reproduce copy --scale tiny --runs PLACE", "reproduce copy --scale tiny --runs PLACE --jobs 2",
+    "reproduce copy --scale tiny --runs PLACE --dry-run", "reproduce copy --scale tiny --runs PLACE --queue",
+    "reproduce copy --scale tiny --report PLACE", "reproduce copy --scale tiny --queue --results PLACE",
+    "list --queue --runs PLACE", "list --queue --results PLACE", "report . --out PLACE", "export . PLACE",
+    "bench --quick --out PLACE/more", "bench --quick --plot PLACE/more.svg",
+    "generate --gif PLACE/more.gif", "generate --singles PLACE", "generate --out PLACE/more.png",
+])  # fmt: skip
+def test_a_file_where_a_folder_belongs_is_refused_before_any_work(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("kept")
+    for place in ("file", "file/below"):
+        assert run(*words.replace("PLACE", place).split()) == 2
+        said = capsys.readouterr()
+        assert "file is a file, not a folder; name another place\n" in said.err
+        assert said.err.startswith("momentum: ")
+        assert said.err.count("\n") == 1
+        assert said.out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert Path("file").read_text() == "kept"
+
+
 def test_reproduce_runs_a_study_and_keeps_what_is_finished(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["reproduce", "copy", "--scale", "tiny", "--jobs", "2", "--runs", str(tmp_path / "runs")]
     words += ["--report", str(tmp_path / "report"), "--set", "train.steps=5"]

@@ -45,9 +45,6 @@ def run_bench(
         raise BenchError("--family has no picture: leave out --plot, or --family")
     wanted = tuple(dict.fromkeys(map(parse_shape, shapes)))
     draw = _painter() if plot else None
-    for path in (out, plot):
-        if path is not None and path.is_dir():
-            raise BenchError(f"{path} is a folder; name a file")
     if not quick:
         keep_freed_memory()
         console.print("This takes some minutes; each table appears when it is complete.\n")
@@ -104,8 +101,6 @@ def _bench_transformers(console: Console, out: Path | None, *, quick: bool) -> N
     from . import transformers_tables as rows
     from .transformers_models import FULL_PLAN, QUICK_PLAN, run_transformers
 
-    if out is not None and out.is_dir():
-        raise BenchError(f"{out} is a folder; name a file")
     if not quick:
         console.print("This takes a quarter of an hour on a quiet machine; each line is a cell.\n")
 

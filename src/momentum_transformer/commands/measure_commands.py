@@ -4,6 +4,7 @@ from .. import options
 from ..experiments.configuration import ConfigurationError
 from ..install import install_hint
 from .dispatch import CONSOLE, run_command
+from .places import need_file, need_folder
 
 
 @run_command.register
@@ -12,6 +13,7 @@ def _(command: options.Report) -> int:
         from ..report.page import write_report
     except ModuleNotFoundError as error:
         raise ConfigurationError(f"the report needs {error.name}: {install_hint('all')}") from None
+    need_folder("--out", command.out)
     page, left_out = write_report(list(command.runs), command.out)
     for line in left_out:
         CONSOLE.print(f"left out: {line}", soft_wrap=True)
@@ -23,6 +25,8 @@ def _(command: options.Report) -> int:
 def _(command: options.Bench) -> int:
     from ..bench.command import run_bench
 
+    need_file("--out", command.out)
+    need_file("--plot", command.plot)
     run_bench(
         CONSOLE,
         shapes=command.shapes,

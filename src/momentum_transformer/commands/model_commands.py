@@ -12,6 +12,7 @@ from ..training.allocator import keep_freed_memory
 from ..training.run_directory import RunError
 from .dispatch import CONSOLE, run_command
 from .drawing import generate_pictures
+from .places import need_file, need_folder
 from .predicting import predict_labels
 from .translating import translate_text
 from .writing import write_text
@@ -40,6 +41,9 @@ def _(command: options.Generate) -> int:
             checkpoint=command.checkpoint,
         )
         return 0
+    need_file("--out", command.out)
+    need_file("--gif", command.gif)
+    need_folder("--singles", command.singles)
     generate_pictures(
         run,
         count=command.count,
@@ -94,6 +98,7 @@ def _(command: options.Export) -> int:
         from ..hf.export import export_run
     except ModuleNotFoundError as error:
         raise ConfigurationError(f"export needs {error.name}: {install_hint('hf')}") from None
+    need_folder("OUT", command.out)
     disable_progress_bar()
     export_run(command.run, command.out, checkpoint=command.checkpoint)
     CONSOLE.print(f"exported: {command.out}", soft_wrap=True)

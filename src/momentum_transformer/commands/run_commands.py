@@ -18,6 +18,7 @@ from ..training.interruption import follow_parent
 from ..training.run_directory import RunError
 from .dispatch import CONSOLE, run_command
 from .listing import show_all, show_one
+from .places import need_folder
 from .queue import run_queue
 from .queue_state import show_queue
 from .reproduce import run_study
@@ -27,6 +28,8 @@ from .sweep import slurm_script, sweep
 @run_command.register
 def _(command: options.List) -> int:
     if command.queue:
+        need_folder("--runs", command.runs)
+        need_folder("--results", command.results)
         show_queue(
             _study(command.study),
             scale=command.scale,
@@ -61,6 +64,8 @@ def _study(name: str) -> Study:
 def _(command: options.Train) -> int:
     request = Request(command.experiment, command.model, command.scale, command.seed, _settings(command))
     refuse_unused([request])
+    need_folder("--runs", command.runs if command.out is None else None)
+    need_folder("--out", command.out)
     out = command.out or request.directory(command.runs)
     follow_parent()
     keep_freed_memory()
@@ -107,6 +112,9 @@ def _(command: options.Reproduce) -> int:
         raise ConfigurationError(f"--rates must be 1 or more, not {command.rates}")
     if command.queue and command.jobs > 1:
         raise ConfigurationError(f"a queue runs one job at a time, not {command.jobs}; leave out --jobs or --queue")
+    need_folder("--runs", command.runs)
+    need_folder("--results", command.results if command.queue else None)
+    need_folder("--report", None if command.queue else command.report)
     refuse_unused([asked(name, variant, command.scale, _settings(command)) for name, variant in study.lines])
     if command.dry_run or command.slurm:
         return _print_sweep(command, study, seeds)
