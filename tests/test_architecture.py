@@ -9,12 +9,13 @@ import pytest
 import momentum_transformer
 
 ROOT = Path(momentum_transformer.__file__).parent
-ANYWHERE = {"version", "install", "errors", "bounded"}  # what everything may import
+ANYWHERE = {"version", "install", "errors", "bounded", "durable"}  # what everything may import
 # what each package, and each file at the root, may import besides itself; anything else does not belong in the tree
 ALLOWED = {
     "version": set(),
     "errors": set(),
     "bounded": set(),
+    "durable": set(),
     "install": set(),
     "ops": set(),
     "context": {"ops"},

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from momentum_transformer.durable import UNFINISHED
 from momentum_transformer.training.checkpoint import CheckpointError, read_checkpoint
-from momentum_transformer.training.durable import UNFINISHED
 from momentum_transformer.training.run_directory import RunDirectory, RunError
 
 TIMES = ("seconds", "cpu_seconds", "tokens_per_second", "load", "logged_seconds")

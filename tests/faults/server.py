@@ -26,6 +26,7 @@ from momentum_transformer.training import run_directory
 LONGEST = 400.0  # seconds after which an attempt is called stuck
 MODES = {"count": 0, "before": 1, "after": 2, "full": 3, "read-only": 4}  # of shim.c
 LOADED = "MOMENTUM_FAULT_SHIM"
+ASKING = {signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGINT}
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,11 @@ def start(
     terminal: int | None = None,
 ) -> int:
     """`momentum WORDS` in a child with its output in a file; returns its process id."""
+    asked = signal.pthread_sigmask(signal.SIG_BLOCK, ASKING)  # to end: not before the child has begun
     child = os.fork()
     if child == 0:
         _become(words, out, fault, environment or {}, board, terminal)
+    signal.pthread_sigmask(signal.SIG_SETMASK, asked)
     return child
 
 
@@ -106,6 +109,10 @@ def _become(
             log = os.open(fault.log, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600) if fault.log else -1
             arm = ctypes.CDLL(None).fault_arm
             arm(str(fault.folder).encode(), MODES[fault.mode], ctypes.c_long(fault.at), log)
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKING)
+        except KeyboardInterrupt:  # it came before the program: Python itself would end so
+            os._exit(130)
         try:
             main(list(words))
         except SystemExit as stopped:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from momentum_transformer import durable
 from momentum_transformer.generation.grids import PictureError, save_drawing, save_grid, save_singles
 
 Image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
@@ -76,3 +77,10 @@ def test_what_cannot_be_written_is_said_in_one_line(tmp_path: Path, monkeypatch:
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(PictureError, match="pictures need pillow: pip install"):
         save_grid(pictures, shape, tmp_path / "grid.png")
+
+
+def test_a_picture_is_on_the_disk_before_it_takes_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[tuple[str, bool]] = []
+    monkeypatch.setattr(durable, "sync", lambda path: events.append((path.name, (tmp_path / "grid.png").exists())))
+    save_grid(some(1, (8, 8, 1)), (8, 8, 1), tmp_path / "grid.png")
+    assert events == [("grid.png.writing", False), (tmp_path.name, True)]

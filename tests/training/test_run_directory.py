@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 
+from momentum_transformer import durable
 from momentum_transformer.experiments.copy import CopyTask
 from momentum_transformer.experiments.runs import Request, load_task, run_training
-from momentum_transformer.training import durable, interruption, run_directory
+from momentum_transformer.training import interruption, run_directory
 from momentum_transformer.training.checkpoint import CheckpointError, read_checkpoint, save_checkpoint
 from momentum_transformer.training.loop import Counters
 from momentum_transformer.training.run_directory import RunDirectory, RunError

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..backend.choose import active_backend, backends
+from ..durable import make_folder, replace_file
 from ..training.run_directory import provenance
 from .contestants import BETA, EVERYONE, OURS, OWN, SDPA, Attend, Contestant
 from .gate import judge
@@ -120,10 +121,9 @@ def _measure_long(name: str, plan: Plan) -> list[dict[str, Any]]:
 
 def write(record: Mapping[str, Any], path: Path) -> None:
     """As JSON, replaced in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".writing")
-    temporary.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-    temporary.replace(path)
+    make_folder(path.parent)
+    text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+    replace_file(path, lambda temporary: temporary.write_text(text))
 
 
 def read(path: Path, part: str = "shapes") -> dict[str, Any]:

@@ -9,11 +9,11 @@ from typing import IO
 
 from rich.console import Console
 
+from ..durable import HeldError, hold, make_folder, sync, write_note
 from ..errors import UserError
 from ..experiments.experiment import Study
 from ..experiments.runs import Request, run_training
 from ..experiments.study_runs import finished_in, is_done, requests
-from ..training.durable import HeldError, hold, make_folder, sync, write_note
 from ..training.run_directory import RunDirectory, RunError
 from .reproduce import threads
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..bounded import MEGABYTE, UNREADABLE, parse_json, read_bounded
+from ..durable import make_folder, replace_file
 from .array_cache import Arrays, cached
 from .folder import DataError
 from .moses import Moses, libraries
@@ -148,11 +149,10 @@ class Subwords:
             "target_language": self.target_language,
             "sha256": self.digest,
         }
-        temporary = path.with_name(path.name + ".writing")
+        content = json.dumps(header).encode() + b"\n" + self.model
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(json.dumps(header).encode() + b"\n" + self.model)
-            temporary.replace(path)
+            make_folder(path.parent)
+            replace_file(path, lambda temporary: temporary.write_bytes(content))
         except OSError as error:
             raise DataError(f"the vocabulary {path} cannot be written: {error}") from None
 

@@ -1,12 +1,14 @@
 """Pictures on disk: a grid in one PNG, one PNG each, and an animated GIF of how they were drawn."""
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from ..durable import make_folder, replace_file
 from ..errors import UserError
 from ..install import install_hint
 
@@ -88,7 +90,7 @@ def prepare_path(path: Path, suffix: str) -> None:
     if path.suffix.lower() != suffix:
         raise PictureError(f"{path} must end in {suffix}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
     except OSError as error:
         raise PictureError(f"{path} cannot be written: {error}") from None
 
@@ -97,8 +99,6 @@ def _save(image: Any, path: Path, **options: Any) -> None:
     suffix = ".gif" if options else ".png"
     prepare_path(path, suffix)
     try:
-        temporary = path.with_name(f"{path.name}.writing")
-        image.save(temporary, format=suffix[1:].upper(), **options)
-        temporary.replace(path)
+        replace_file(path, partial(image.save, format=suffix[1:].upper(), **options))
     except OSError as error:
         raise PictureError(f"{path} cannot be written: {error}") from None

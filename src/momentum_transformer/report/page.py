@@ -10,10 +10,10 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 
+from ..durable import make_folder, replace_file
 from ..experiments import REPRODUCTIONS
 from ..experiments.experiment import Variant
 from ..experiments.gap import GAP
-from ..training.durable import make_folder, replace_file
 from ..training.run_directory import RunError
 from .collect import Run, collect
 from .contents import has_section, make_sections

@@ -13,8 +13,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from ..durable import make_folder, replace_file
 from ..errors import UserError
-from .durable import make_folder, replace_file
 from .records import read_counters
 
 

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from ..bounded import UNREADABLE
+from ..durable import UNFINISHED, HeldError, hold, make_folder, replace_file, sync
 from ..errors import UserError
 from .allocator import allocator
-from .durable import UNFINISHED, HeldError, hold, make_folder, replace_file, sync
 from .records import read_metrics, read_object, read_samples
 
 FORMAT = 1

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from ..bounded import read_bounded
+from ..durable import make_folder, replace_file, sync
 from .checkpoint import CheckpointError
 from .config import TrainConfig
 from .distributed import World, WorldError
-from .durable import make_folder, replace_file, sync
 from .precision import precision_of
 from .records import MOST_BYTES, read_counters
 from .task import HasParts, Task

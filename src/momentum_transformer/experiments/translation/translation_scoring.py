@@ -2,10 +2,12 @@
 
 import json
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...bounded import MEGABYTE, UNREADABLE, numbered_lines, parse_json
+from ...durable import make_folder, replace_file
 from ...generation.translation_scores import score
 from ...training.run_directory import RunError
 from .text_translator import Translator
@@ -43,15 +45,23 @@ def score_translations(task: "TranslationTask", folder: Path) -> list[dict[str, 
     if task.config.decoder != "autoregressive":
         known = translator.pieces(sources, lengths=[len(target) + 1 for target in targets])  # with END
         lines.append({**line_of(known, depth - 1), "lengths": "reference"})
-    folder.mkdir(parents=True, exist_ok=True)
-    written = [subwords.text(list(steps[-1])) for steps in results]
-    (folder / "test.txt").write_text("".join(f"{line}\n" for line in written), encoding="utf-8")
-    with (folder / "steps.jsonl").open("w", encoding="utf-8") as file:
-        for i in _spread(len(text), SHOWN):
-            steps = [subwords.text(list(step)) for step in results[i]]
-            shown = {"source": text.sources[i], "reference": text.targets[i], "steps": steps}
-            file.write(json.dumps(shown) + "\n")
+    make_folder(folder)
+    _write_lines(folder / "test.txt", (subwords.text(list(steps[-1])) for steps in results))
+    shown = [
+        {
+            "source": text.sources[i],
+            "reference": text.targets[i],
+            "steps": [subwords.text(list(step)) for step in results[i]],
+        }
+        for i in _spread(len(text), SHOWN)
+    ]
+    _write_lines(folder / "steps.jsonl", map(json.dumps, shown))
     return [*lines, *throughput(translator, sources)]
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    text = "".join(f"{line}\n" for line in lines)
+    replace_file(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def read_steps(path: Path) -> list[dict[str, Any]]:

@@ -268,10 +268,8 @@ template <class T> struct ChunkForm {
         if (erases) product(QK + C * C, C, C, C, x.P, dp, KT, C, d);
         weigh(WK, QK);
         solve(total, E);
-        for (int64_t t = 0; t < count; t++) {
-            x.finish_token(t, 0, ep);
-            if (erases && !momentum) scale_rows(GOs + (C + t) * ep, x.O + t * ep, 1, ep, w.of_s + C + t, 1);
-        }
+        for (int64_t t = 0; t < count; t++) x.finish_token(t, 0, ep);
+        if (erases && !momentum) scale_rows(GOs + C * ep, x.O, C, ep, w.of_s + C, 1);  // while they are in the cache
         transpose(GOT, 2 * C, x.G, ep, C, ep);
         product(GU, C, C, C, x.G, ep, UT, C, e);
         if (erases) {
