@@ -9,9 +9,9 @@ import torch
 from torch.nn import functional
 
 from momentum_transformer import MomentumResidual, ReformerAttention, SoftmaxAttention
+from momentum_transformer.layers import Attention, Block, HighwayFeedForward
 from momentum_transformer.models import NonAutoregressiveTranslator
 from momentum_transformer.models.nonautoregressive_translator import uniform_map
-from momentum_transformer.models.translation_layers import TranslationLayer
 
 from .sentences import MIXERS, RESIDUALS, VOCABULARY, refining, sentences, sizes
 
@@ -47,11 +47,11 @@ def test_a_decoder_layer_is_its_definition() -> None:
     """Self, positional and cross attention by one velocity, then the highway network, all after eq. 3 and 4."""
     model, (source, mask) = refining("softmax", "momentum", dropout=0.0), sentences(6)
     layer = model.decoder1.layers[0]
-    assert isinstance(layer, TranslationLayer)
+    assert isinstance(layer, Block)
     encoded = model.encode(source, mask)
     x = torch.randn(1, 4, 16, dtype=torch.float64)
     places = model.decoder1.places(4)
-    found, velocity, _ = layer(x, None, mask=None, places=places, source=model.sources(encoded, first=True)[0])
+    found, velocity, _ = layer(x, None, places=places, source=model.sources(encoded, first=True)[0])
 
     def attend(part: Any, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         q, k, v = part.query(queries), part.key(keys), part.value(values)
@@ -62,20 +62,30 @@ def test_a_decoder_layer_is_its_definition() -> None:
         return out
 
     v = torch.zeros_like(x)
-    assert layer.positional is not None
-    assert layer.cross is not None
-    for step in (layer.own, layer.positional, layer.cross):
-        queries = places if step is layer.positional else x
-        keys = encoded.layers[0] if step is layer.cross else queries
-        v = 0.3 * v + attend(step.attention, queries, keys, encoded.layers[0] if step is layer.cross else x)
+    for step in ("own", "positional", "cross"):
+        queries = places if step == "positional" else x
+        keys = encoded.layers[0] if step == "cross" else queries
+        attention = layer.get_submodule(f"{step}.attention")
+        v = 0.3 * v + attend(attention, queries, keys, encoded.layers[0] if step == "cross" else x)
         x = functional.layer_norm(x + 0.9 * v, (16,))
-    change, gate = (
-        network.leave(functional.relu(network.enter(x)))
-        for network in (layer.feedforward.change, layer.feedforward.gate)
-    )
+    highway = layer.feedforward
+    assert isinstance(highway, HighwayFeedForward)
+    change, gate = (network.leave(functional.relu(network.enter(x))) for network in (highway.change, highway.gate))
     g = gate.sigmoid()
     assert torch.allclose(found, functional.layer_norm(x * g + change * (1 - g), (16,)), atol=1e-12)
     assert torch.allclose(velocity, v, atol=1e-12)
+
+
+def test_parameters_keep_their_names_and_their_order() -> None:
+    """Checkpoints have weights by name, and what an optimizer remembers by number."""
+    layer = refining("linear").decoder1.layers[0]
+    modules = dict.fromkeys(name.rpartition(".")[0] for name, _ in layer.named_parameters())
+    attention = [f"attention.{part}" for part in ("query", "key", "value", "out")]
+    assert list(modules) == [
+        *(f"{sight}.{part}" for sight in ("own", "positional", "cross") for part in (*attention, "norm")),
+        *(f"feedforward.{network}.{part}" for network in ("change", "gate") for part in ("enter", "leave")),
+        "feedforward_norm",
+    ]
 
 
 def test_each_decoder_layer_sees_its_own_encoder_layer() -> None:
@@ -84,9 +94,10 @@ def test_each_decoder_layer_sees_its_own_encoder_layer() -> None:
     for layer, hidden, seen in zip(
         model.decoder2.layers, encoded.layers, model.sources(encoded, first=False), strict=True
     ):
-        assert isinstance(layer, TranslationLayer)
-        assert layer.cross is not None
-        assert torch.equal(seen.k, layer.cross.attention.project(hidden)[0])
+        assert isinstance(layer, Block)
+        cross = layer.get_submodule("cross.attention")
+        assert isinstance(cross, Attention)
+        assert torch.equal(seen.k, cross.project(hidden)[0])
     assert not torch.equal(encoded.layers[0], encoded.layers[1])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..layers.block import Block, FeedForward, GatedFeedForward
+from ..layers.block import Block, FeedForward, GatedFeedForward, Sight
 from ..layers.residual import AdaptiveMomentumResidual, MomentumResidual, PlainResidual
 from . import attention_recorder
 from .attention_recorder import AttentionRecorder, Kept
@@ -19,6 +19,8 @@ from .program import TokenProgram
 
 def refusal(block: Block) -> str | None:
     """Why a `BlockRecorder` does not know this block; None where it does."""
+    if block.sights:
+        return f"a block whose attentions see {', '.join(block.sights)} has no native form"
     rule = block.residual
     if isinstance(rule, AdaptiveMomentumResidual) and rule.rule != "paper":
         return f"adaptive momentum by the rule {rule.rule!r} has no native form"
@@ -66,7 +68,7 @@ class BlockRecorder:
     ) -> None:
         self.block, self.program, self.buffers = block, program, buffers
         self.layer, self.steps, self.capacity = layer, steps, capacity
-        self.norm = block.norm
+        self.norm, self.highway = block.norm, block.highway
 
     def record(self, state: Any) -> Kept:
         """Append the tasks of the block; returns what gives the state, of which they update a copy."""
@@ -76,6 +78,9 @@ class BlockRecorder:
         assert x.pending is None
         kept_state: Kept = kept
         return kept_state
+
+    def attentions(self) -> list[tuple[Sight, Any, Any]]:
+        return [("own", self.attention, self.attention_norm)]
 
     def dropout(self, x: Row) -> Row:
         return x  # nobody decodes in training

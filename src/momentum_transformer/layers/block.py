@@ -1,6 +1,7 @@
-"""One attention layer and one block, for every mixer and every residual rule."""
+"""One attention layer and one block, for every mixer, every residual rule and every model."""
 
-from typing import Any, Literal, Protocol
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (the field's name for it)
@@ -13,6 +14,7 @@ from .situation import Mixer, Situation
 
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu"]
+Sight = Literal["own", "positional", "cross"]  # what an attention of a block sees
 
 
 class Attention(nn.Module):
@@ -160,8 +162,31 @@ class Preset(Protocol):
     def build_feedforward(self, width: int, hidden: int, dropout: float) -> nn.Module: ...
 
 
+class Source(NamedTuple):
+    """Another sequence, as a cross attention sees it: keys and values in heads, projected once for many calls."""
+
+    k: Tensor  # (b, h, m, d)
+    v: Tensor  # (b, h, m, d)
+    mask: Tensor | None  # (b, m)
+
+
+class AttentionStep(nn.Module):
+    """An attention layer and its norm: one of several in a block."""
+
+    def __init__(self, attention: Attention, norm: nn.Module) -> None:
+        super().__init__()
+        self.attention = attention
+        self.norm = norm
+
+
 class Block(nn.Module):
-    """Attention by a residual rule, then a feed-forward network by a plain residual; post-norm or pre-norm."""
+    """Attention by a residual rule, once or several times, then a feed-forward network; post-norm or pre-norm.
+
+    By default a block has one attention, in which tokens see each other. With `sights` it has one step for each of
+    them, under its name and in this order: "own" is this same attention, "positional" has positions for queries and
+    keys, and x for values, "cross" sees another sequence. What the residual rule remembers runs through all of them;
+    the feed-forward network is beside it.
+    """
 
     def __init__(
         self,
@@ -174,15 +199,31 @@ class Block(nn.Module):
         preset: Preset,
         feedforward: int,
         dropout: float,
+        sights: Sequence[Sight] = (),
     ) -> None:
         super().__init__()
         self.norm = preset.norm
         self.residual = residual
-        self.attention = Attention(width, heads, mixer, causal=causal)
+        self.sights = tuple(sights)
+        for sight in self.sights:
+            attention = Attention(width, heads, mixer, causal=causal and sight == "own")
+            self.add_module(sight, AttentionStep(attention, preset.build_norm(width)))
+        if not self.sights:
+            self.attention = Attention(width, heads, mixer, causal=causal)
         self.feedforward = preset.build_feedforward(width, feedforward, dropout)
-        self.attention_norm = preset.build_norm(width)
+        # optimizers number what they remember in the order of parameters: it stays, as names do
+        if not self.sights:
+            self.attention_norm = preset.build_norm(width)
         self.feedforward_norm = preset.build_norm(width)
+        self.highway = isinstance(self.feedforward, HighwayFeedForward)
         self.dropout = Dropout(dropout)
+
+    def attentions(self) -> list[tuple[Sight, Attention, nn.Module]]:
+        """The attentions in their order, each with what it sees and with its norm."""
+        if not self.sights:
+            return [("own", self.attention, self.attention_norm)]
+        found = ((sight, cast(AttentionStep, self.get_submodule(sight))) for sight in self.sights)
+        return [(sight, step.attention, step.norm) for sight, step in found]
 
     def forward(
         self,
@@ -191,22 +232,30 @@ class Block(nn.Module):
         *,
         key_mask: Tensor | None = None,
         reset: Tensor | None = None,
+        places: Tensor | None = None,
+        source: Source | None = None,
         state: Any = None,
         return_state: bool = False,
     ) -> tuple[Tensor, Any, Any]:
-        """x after the block, what the residual rule remembers for the next block, and the mixer's state."""
+        """x after the block, what the residual rule remembers for the next block, and the state of the mixer of "own".
+
+        `places` (1, n, width) are what positional attention asks with, `source` is what cross attention sees.
+        """
         pre = self.norm == "pre"
-        update, state = self.attention(
-            self.attention_norm(x) if pre else x,
-            key_mask=key_mask,
-            reset=reset,
-            state=state,
-            return_state=return_state,
-        )
-        x, memory = self.residual(x, self.dropout(update), memory)
-        if not pre:
-            x = self.attention_norm(x)
-        x = x + self.dropout(self.feedforward(self.feedforward_norm(x) if pre else x))
+        for sight, attention, norm in self.attentions():
+            seen = norm(x) if pre else x
+            if sight == "own":
+                update, state = attention(seen, key_mask=key_mask, reset=reset, state=state, return_state=return_state)
+            elif sight == "positional":
+                update, _ = attention(places, values=seen, key_mask=key_mask)
+            else:
+                assert source is not None
+                update, _ = attention.mix(seen, source.k, source.v, cross=True, key_mask=source.mask)
+            x, memory = self.residual(x, self.dropout(update), memory)
+            if not pre:
+                x = norm(x)
+        change = self.feedforward(self.feedforward_norm(x) if pre else x)
+        x = change if self.highway else x + self.dropout(change)  # a highway network has x in its output
         if not pre:
             x = self.feedforward_norm(x)
         return x, memory, state

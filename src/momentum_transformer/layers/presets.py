@@ -6,7 +6,7 @@ from typing import ClassVar
 from torch import nn
 
 from ..ops.checks import check_choice
-from .block import Activation, FeedForward, GatedFeedForward, Norm
+from .block import Activation, FeedForward, GatedFeedForward, HighwayFeedForward, Norm
 
 EPS = 1e-5  # of RMSNorm
 MULTIPLE = 4  # of the features inside a gated network
@@ -43,3 +43,16 @@ class ModernBlock:
 
     def build_feedforward(self, width: int, hidden: int, dropout: float) -> nn.Module:
         return GatedFeedForward(width, max(1, round(hidden / 6)) * MULTIPLE, dropout=dropout)
+
+
+@dataclass(frozen=True)
+class HighwayBlock:
+    """LayerNorm behind each attention and behind a highway network: a translator's layers."""
+
+    norm: ClassVar[Norm] = "post"
+
+    def build_norm(self, width: int) -> nn.Module:
+        return nn.LayerNorm(width)
+
+    def build_feedforward(self, width: int, hidden: int, dropout: float) -> nn.Module:
+        return HighwayFeedForward(width, hidden, dropout=dropout)

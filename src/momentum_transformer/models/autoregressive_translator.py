@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..layers.block import Source
 from ..layers.residual import Residual
 from ..layers.situation import Mixer
 from .summary import summary
-from .translation_layers import Encoded, Source, TranslationStack, check_sentences, encode
+from .translation_layers import Encoded, TranslationStack, check_sentences, encode
 
 
 class TranslatorState(NamedTuple):
@@ -67,7 +68,7 @@ class AutoregressiveTranslator(nn.Module):
             dropout=dropout,
         )
         self.encoder = stack()
-        self.decoder = stack(causal=True, cross=True)
+        self.decoder = stack(causal=True, sights=("own", "cross"))
 
     def forward(self, source: Tensor, source_mask: Tensor, target: Tensor, target_mask: Tensor) -> Tensor:
         """Logits (real, V) at the real target positions, whose labels are `target[target_mask]`."""

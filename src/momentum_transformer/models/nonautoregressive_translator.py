@@ -6,19 +6,12 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from ..layers.block import Source
 from ..layers.residual import Residual
 from ..layers.situation import Mixer
 from .summary import summary
 from .token_loss import most_likely
-from .translation_layers import (
-    Encoded,
-    Source,
-    TranslationStack,
-    check_sentence_mask,
-    check_sentences,
-    encode,
-    padding_of,
-)
+from .translation_layers import Encoded, TranslationStack, check_sentence_mask, check_sentences, encode, padding_of
 
 LOGITS = 1 << 20  # so many at a time stay in the caches of a core
 
@@ -80,8 +73,8 @@ class NonAutoregressiveTranslator(nn.Module):
             dropout=dropout,
         )
         self.encoder = stack()
-        self.decoder1 = stack(positional=True, cross=True)
-        self.decoder2 = stack(positional=True, cross=True)
+        self.decoder1 = stack(sights=("own", "positional", "cross"))
+        self.decoder2 = stack(sights=("own", "positional", "cross"))
         self.offset = nn.Linear(width, 2 * max_offset + 1)
 
     def forward(

@@ -1,4 +1,4 @@
-"""What both translators are made of: layers of self, positional and cross attention, in stacks with an embedding."""
+"""What both translators are made of: blocks of self, positional and cross attention, in stacks with an embedding."""
 
 import math
 from collections.abc import Sequence
@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor, nn
 
-from ..layers.block import Attention, HighwayFeedForward
+from ..layers.block import Attention, Block, Sight, Source
 from ..layers.dropout import Dropout
 from ..layers.positions import sinusoids
+from ..layers.presets import HighwayBlock
 from ..layers.residual import Residual
 from ..layers.situation import Mixer
 
@@ -23,88 +24,8 @@ class Encoded(NamedTuple):
     mask: Tensor  # (b, S)
 
 
-class Source(NamedTuple):
-    """What a layer's cross attention sees: keys and values in heads, projected once for all that is decoded."""
-
-    k: Tensor  # (b, h, S, d)
-    v: Tensor  # (b, h, S, d)
-    mask: Tensor | None  # (b, S)
-
-
-class AttentionStep(nn.Module):
-    """Attention, and the way of its output into x: dropout, a residual rule, normalisation."""
-
-    def __init__(
-        self, width: int, heads: int, *, mixer: Mixer, residual: Residual, causal: bool, dropout: float
-    ) -> None:
-        super().__init__()
-        self.attention = Attention(width, heads, mixer, causal=causal)
-        self.norm = nn.LayerNorm(width)
-        self.dropout = Dropout(dropout)
-        self.residual = residual
-
-    def connect(self, x: Tensor, update: Tensor, memory: Any) -> tuple[Tensor, Any]:
-        x, memory = self.residual(x, self.dropout(update), memory)
-        return self.norm(x), memory
-
-
-class TranslationLayer(nn.Module):
-    """Self attention, positional attention, cross attention, a highway feed-forward network; post-norm.
-
-    Positional attention has positions for queries and keys, and x for values. What the residual rule remembers runs
-    through the three attentions; the feed-forward network is beside it.
-    """
-
-    def __init__(
-        self,
-        width: int,
-        heads: int,
-        *,
-        mixer: Mixer,
-        residual: Residual,
-        feedforward: int,
-        dropout: float,
-        causal: bool,
-        positional: bool,
-        cross: bool,
-    ) -> None:
-        super().__init__()
-
-        def step(causal: bool) -> AttentionStep:
-            return AttentionStep(width, heads, mixer=mixer, residual=residual, causal=causal, dropout=dropout)
-
-        self.own = step(causal)
-        self.positional = step(False) if positional else None
-        self.cross = step(False) if cross else None
-        self.feedforward = HighwayFeedForward(width, feedforward, dropout=dropout)
-        self.feedforward_norm = nn.LayerNorm(width)
-
-    def forward(
-        self,
-        x: Tensor,
-        memory: Any,
-        *,
-        mask: Tensor | None,
-        places: Tensor,
-        source: Source | None,
-        state: Any = None,
-        return_state: bool = False,
-    ) -> tuple[Tensor, Any, Any]:
-        """x after the layer, what the residual rule remembers for the next layer, and the state of self attention."""
-        update, state = self.own.attention(x, key_mask=mask, state=state, return_state=return_state)
-        x, memory = self.own.connect(x, update, memory)
-        if self.positional is not None:
-            update, _ = self.positional.attention(places, values=x, key_mask=mask)
-            x, memory = self.positional.connect(x, update, memory)
-        if self.cross is not None:
-            assert source is not None
-            update, _ = self.cross.attention.mix(x, source.k, source.v, cross=True, key_mask=source.mask)
-            x, memory = self.cross.connect(x, update, memory)
-        return self.feedforward_norm(self.feedforward(x)), memory, state
-
-
 class TranslationStack(nn.Module):
-    """`depth` layers, and the embedding of their tokens, which is also their output projection."""
+    """`depth` blocks with attentions for `sights`, and the embedding of tokens, also the output projection."""
 
     def __init__(
         self,
@@ -118,8 +39,7 @@ class TranslationStack(nn.Module):
         residual: Residual,
         dropout: float,
         causal: bool = False,
-        positional: bool = False,
-        cross: bool = False,
+        sights: Sequence[Sight] = ("own",),
     ) -> None:
         super().__init__()
         if depth < 1 or feedforward < 1:
@@ -133,16 +53,16 @@ class TranslationStack(nn.Module):
         self.embedding = nn.Parameter(torch.empty(vocabulary, width).uniform_(-bound, bound))
         self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(
-            TranslationLayer(
+            Block(
                 width,
                 heads,
                 mixer=attention,
                 residual=residual,
+                causal=causal,
+                preset=HighwayBlock(),
                 feedforward=feedforward,
                 dropout=dropout,
-                causal=causal,
-                positional=positional,
-                cross=cross,
+                sights=sights,
             )
             for _ in range(depth)
         )
@@ -163,9 +83,9 @@ class TranslationStack(nn.Module):
         hidden = padding_of(mask)
         found = []
         for layer, keys in zip(self.layers, encoded, strict=True):
-            assert isinstance(layer, TranslationLayer)
-            assert layer.cross is not None
-            found.append(Source(*layer.cross.attention.project(keys), hidden))
+            assert isinstance(layer, Block)
+            cross = next(attention for sight, attention, _ in layer.attentions() if sight == "cross")
+            found.append(Source(*cross.project(keys), hidden))
         return tuple(found)
 
     def forward(
@@ -185,7 +105,7 @@ class TranslationStack(nn.Module):
         outputs, after = [], []
         for layer, source, state in zip(self.layers, sources, states, strict=True):
             x, memory, state = layer(
-                x, memory, mask=mask, places=places, source=source, state=state, return_state=return_states
+                x, memory, key_mask=mask, places=places, source=source, state=state, return_state=return_states
             )
             outputs.append(x)
             after.append(state)
