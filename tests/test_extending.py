@@ -43,6 +43,7 @@ else:
 momentum_attention(q, k, v, beta=0.5)
 """,
 }
+LINES = {"A new mixer": 1, "A new experiment": 2, "A new backend": 2}  # in a file that was there
 
 
 def section(title: str) -> tuple[list[tuple[str, str]], list[str]]:
@@ -58,8 +59,9 @@ def extend(source: str, lines: str) -> str:
     for line in lines.splitlines():
         code, _, place = line.partition("  # ")
         if place == "with the imports":
-            last = list(re.finditer(r"^from .*?(?:\(.*?^\)|$)", source, flags=re.DOTALL | re.MULTILINE))[-1]
-            source = f"{source[: last.end()]}\n{code}{source[last.end() :]}"
+            imports = list(re.finditer(r"^from .*?(?:\(.*?^\)|$)", source, flags=re.DOTALL | re.MULTILINE))
+            end = imports[-1].end() if imports else len(source)
+            source = f"{source[:end]}\n{code}{source[end:]}"
         else:
             start = re.search(rf"^{place.removeprefix('in ')}\b", source, flags=re.MULTILINE)
             assert start is not None, place
@@ -75,15 +77,17 @@ def test_the_example_works_as_it_is_written(title: str, tmp_path: Path) -> None:
     files, commands = section(title)
     assert files
     assert commands
-    old = []
+    old, changed = [], 0
     for path, body in files:
         place = tmp_path / path
         if place.exists():
             old.append(path)
+            changed += len(body.splitlines())
             place.write_text(extend(place.read_text(), body))
         else:
             place.write_text(body)
     assert len(old) == 1
+    assert changed == LINES[title]
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "src"), "MOMENTUM_CHECK_SHAPES": "0"}
     programs = [[sys.executable, "-c", CHECKS[title]]]
     programs += [[sys.executable, "-m", "momentum_transformer", *shlex.split(line)[1:]] for line in commands]

@@ -1,8 +1,7 @@
 """The models by name, in the order of every table and figure: what each is made of, and how figures draw it."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..layers.family_mixers import (
     DeltaAttention,
@@ -12,30 +11,17 @@ from ..layers.family_mixers import (
     RetentionAttention,
 )
 from ..layers.linformer import LinformerAttention
+from ..layers.named_model import NamedModel
 from ..layers.paper_mixers import LinearAttention, MomentumAttention, SoftmaxAttention
 from ..layers.performer import PerformerAttention
 from ..layers.reformer import ReformerAttention
 from ..layers.situation import Mixer
 from ..ops.feature_maps import FeatureMap, elu_plus_one, length_scaled
+from . import added_models
 from .configuration import nearest
 
 if TYPE_CHECKING:
     from .model_config import ModelConfig
-
-
-@dataclass(frozen=True)
-class NamedModel:
-    """A row of the table. A new mixer that is to be trained by name is one more row."""
-
-    name: str
-    mixer: Callable[["ModelConfig", int], Mixer]  # of a configuration, for sequences of at most so many tokens
-    settings: tuple[str, ...]  # of the configuration, which the mixer reads
-    colour: str
-    dash: Any  # as matplotlib has it
-    marker: str
-    residual: Literal["plain", "momentum", "adaptive"] = "plain"
-    attention: str = ""  # the row whose mixer it has, if not its own
-    origin: Literal["paper", "arena", "family"] = "family"  # arena: of the paper's Table 4 alone
 
 
 def _softmax(config: "ModelConfig", length: int) -> Mixer:
@@ -108,6 +94,7 @@ NAMED = (
     NamedModel("gated-delta", _gated_delta, _GATED, "#B2182B", (0, (8, 2)), "*"),
     NamedModel("momentum-delta", _momentum_delta, ("start_beta", *_GATED), "#01665E", (0, (8, 1, 2, 1)), "d"),
     NamedModel("hybrid", _gated_delta, (*_GATED, "attention_dropout"), "#4D4D4D", (0, (10, 1, 1, 1)), "8"),
+    *(row for row in vars(added_models).values() if isinstance(row, NamedModel)),
 )
 # fmt: on
 BY_NAME = {model.name: model for model in NAMED}
