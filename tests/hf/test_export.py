@@ -12,13 +12,10 @@ pytest.importorskip("transformers", reason="transformers is not installed: pip i
 
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from momentum_transformer import Encoder, MomentumAttention, PlainResidual
 from momentum_transformer.cli import main
 from momentum_transformer.data.copy_sequences import SEPARATOR, copy_batch
 from momentum_transformer.experiments.runs import Request, load_task, run_training
 from momentum_transformer.hf import MomentumForCausalLM, to_native
-from momentum_transformer.hf.conversion import to_transformers
-from momentum_transformer.layers import ModernBlock
 from momentum_transformer.models.classifier import SequenceClassifier
 from momentum_transformer.models.language_model import LanguageModel
 
@@ -126,9 +123,3 @@ def test_a_model_that_we_trained_copies_in_transformers(tmp_path: Path) -> None:
         made: Tensor = model.generate(row[None, : size + 1], max_new_tokens=size, do_sample=False)
         right += int((made[0, size + 1 :] == row[:size]).sum()) == size
     assert right >= 18
-
-
-def test_a_modern_language_model_says_how_to_train_one_that_can_be_exported() -> None:
-    model = LanguageModel(11, Encoder(1, 16, 2, block=ModernBlock()), tied=True)
-    with pytest.raises(ValueError, match=r"its block is the modern one; --set model\.block=paper"):
-        to_transformers(model, [MomentumAttention()], PlainResidual())

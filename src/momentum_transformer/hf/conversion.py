@@ -1,10 +1,12 @@
 """Models of ours as models of Transformers, and back: the same weights under other names, so the same logits."""
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..layers.block import Block, FeedForward, GatedFeedForward
 from ..layers.residual import Residual
 from ..layers.situation import Mixer
 from ..models.classifier import SequenceClassifier
@@ -14,6 +16,7 @@ from .modeling import MomentumForCausalLM, MomentumForSequenceClassification
 from .momentum_config import MomentumConfig
 from .names import renamed
 
+EMBEDDING = "model.embed_tokens.weight"
 # prefixes of weights in our model, and in that of Transformers
 LANGUAGE_MODEL = {"embedding.": "model.embed_tokens.", "encoder.": "model.encoder.", "logits.": "lm_head."}
 CLASSIFIER = {
@@ -29,9 +32,13 @@ def to_transformers(
 ) -> MomentumForCausalLM | MomentumForSequenceClassification:
     """A `LanguageModel` or `SequenceClassifier` with these mixers and this residual rule, as Transformers has it."""
     if isinstance(model, LanguageModel):
-        if model.tied:
-            raise ValueError("its block is the modern one; --set model.block=paper trains one that can be")
-        options: dict[str, Any] = {"positions": "sinusoidal" if model.positions else "none", "head_bias": True}
+        positions = "added-sinusoidal" if model.tied else "sinusoidal"
+        options: dict[str, Any] = {
+            "positions": positions if model.positions else "none",
+            "scale_embedding": model.tied,
+            "tie_word_embeddings": model.tied,
+            "head_bias": not model.tied,
+        }
         made: Any = MomentumForCausalLM(
             _config(model.encoder, mixers, residual, vocab_size=model.embedding.num_embeddings, **options)
         )
@@ -57,19 +64,25 @@ def to_transformers(
             f"{type(model).__name__} has no counterpart in Transformers: language models and classifiers of one "
             "sequence have"
         )
-    made.load_state_dict(_moved(renamed(model.state_dict()), prefixes))
+    weights = _moved(renamed(model.state_dict()), prefixes)
+    if made.config.tie_word_embeddings:
+        weights["lm_head.weight"] = weights[EMBEDDING]
+    made.load_state_dict(weights)
     found: MomentumForCausalLM | MomentumForSequenceClassification = made.to(next(model.parameters()).dtype).eval()
     return found
 
 
 def to_native(model: nn.Module) -> LanguageModel | SequenceClassifier:
-    """The inverse; a language model without a bias at its output gets one of zeros."""
+    """The inverse; a language model that is not tied and has no bias at its output gets one of zeros."""
     made: LanguageModel | SequenceClassifier
-    if isinstance(model, MomentumForCausalLM) and model.config.positions != "learned":
-        config, prefixes = model.config, LANGUAGE_MODEL
-        made = LanguageModel(config.vocab_size, config.encoder(), positions=config.positions == "sinusoidal")
-    elif isinstance(model, MomentumForSequenceClassification) and model.config.positions == "learned":
-        config, prefixes = model.config, CLASSIFIER
+    config: Any = getattr(model, "config", None)
+    if isinstance(model, MomentumForCausalLM) and config.positions in _positions(config):
+        prefixes = LANGUAGE_MODEL
+        made = LanguageModel(
+            config.vocab_size, config.encoder(), positions=config.positions != "none", tied=_tied_as_ours(config)
+        )
+    elif isinstance(model, MomentumForSequenceClassification) and config.positions == "learned":
+        prefixes = CLASSIFIER
         made = SequenceClassifier(
             config.vocab_size,
             config.num_labels or 2,
@@ -84,11 +97,26 @@ def to_native(model: nn.Module) -> LanguageModel | SequenceClassifier:
             f"{type(model).__name__} with its positions has no counterpart here: language models have sinusoidal "
             "positions or none, classifiers learned ones"
         )
-    weights = _moved(model.state_dict(), {theirs: ours for ours, theirs in prefixes.items()})
-    if isinstance(made, LanguageModel) and "logits.bias" not in weights:
-        weights["logits.bias"] = torch.zeros(config.vocab_size)
+    weights = model.state_dict()
+    if isinstance(made, LanguageModel) and made.tied:
+        del weights["lm_head.weight"]
+    elif config.scale_embedding:  # ours scales an embedding only where it is tied
+        weights[EMBEDDING] = weights[EMBEDDING] * math.sqrt(weights[EMBEDDING].shape[1])
+    weights = _moved(weights, {theirs: ours for ours, theirs in prefixes.items()})
+    if isinstance(made, LanguageModel) and not made.tied:
+        weights.setdefault("logits.bias", torch.zeros(config.vocab_size))
     made.load_state_dict(renamed(weights, back=True))
     return made.to(next(model.parameters()).dtype).eval()
+
+
+def _tied_as_ours(config: MomentumConfig) -> bool:
+    """Whether `LanguageModel(tied=True)` is this model."""
+    return config.tie_word_embeddings and config.scale_embedding and not config.head_bias
+
+
+def _positions(config: MomentumConfig) -> tuple[str, str]:
+    """Those that a language model of ours can have."""
+    return ("none", "added-sinusoidal" if _tied_as_ours(config) else "sinusoidal")
 
 
 def _config(encoder: Encoder, mixers: list[Mixer], residual: Residual, **options: Any) -> MomentumConfig:
@@ -98,16 +126,29 @@ def _config(encoder: Encoder, mixers: list[Mixer], residual: Residual, **options
         hidden_size=encoder.width,
         num_hidden_layers=len(encoder.blocks),
         num_attention_heads=block.attention.heads,
-        intermediate_size=block.feedforward.enter.out_features,
         mixers=mixers,
         residual=residual,
-        norm=block.norm,
-        hidden_act="relu" if isinstance(block.feedforward.activation, nn.ReLU) else "gelu",
         dropout=block.dropout.rate,
         causal=encoder.causal,
-        final_norm=isinstance(encoder.final_norm, nn.LayerNorm),
+        final_norm=not isinstance(encoder.final_norm, nn.Identity),
+        **_kind_of(block),
         **options,
     )
+
+
+def _kind_of(block: Block) -> dict[str, Any]:
+    match block.feedforward, block.attention_norm:
+        case FeedForward() as network, nn.LayerNorm():
+            activation = "relu" if isinstance(network.activation, nn.ReLU) else "gelu"
+            kind = {"block": "paper", "hidden_act": activation, "intermediate_size": network.enter.out_features}
+        case GatedFeedForward() as network, nn.RMSNorm():  # with two thirds of the features
+            kind = {"block": "modern", "intermediate_size": network.leave.in_features * 3 // 2}
+        case network, norm:
+            made_of = f"{type(norm).__name__} and {type(network).__name__}"
+            raise ValueError(
+                f"a block of {made_of} has no counterpart in Transformers: PaperBlock and ModernBlock have"
+            )
+    return {"norm": block.norm, **kind}
 
 
 def _moved(weights: dict[str, Tensor], prefixes: dict[str, str]) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
 """Our encoder as models of Transformers: what tokens come in and what comes out; everything between is the encoder."""
 
+import math
 from typing import Any
 
 import torch
@@ -110,10 +111,14 @@ class MomentumModel(MomentumPreTrainedModel):
 
     def _placed(self, x: Tensor, places: Tensor) -> Tensor:
         """Tokens with what says where they stand."""
+        if self.config.scale_embedding:
+            x = x * math.sqrt(x.shape[-1])
         match self.config.positions:
             case "sinusoidal":
                 place = sinusoids(places, x.shape[-1]).to(x.dtype)
                 x = torch.cat([x, place.expand(*x.shape[:-1], -1)], -1)
+            case "added-sinusoidal":
+                x = x + sinusoids(places, x.shape[-1]).to(x.dtype)
             case "learned":
                 assert self.embed_positions is not None
                 x = x + self.embed_positions(places)

@@ -6,8 +6,17 @@ from typing import Any, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
+from ..layers.block import Preset
+from ..layers.presets import ModernBlock, PaperBlock
 from ..models.encoder import Encoder
+from ..ops.checks import check_choice
 from .descriptions import MIXERS, RESIDUALS, described, made
+
+# what each block can be told, the default first
+BLOCKS: dict[str, dict[str, tuple[str, ...]]] = {
+    "paper": {"norm": ("pre", "post"), "hidden_act": ("gelu", "relu")},
+    "modern": {"norm": ("pre",), "hidden_act": ("silu",)},
+}
 
 
 @strict
@@ -22,7 +31,11 @@ class MomentumConfig(PreTrainedConfig):
         mixers: how tokens mix, for all layers or one a layer: a name of `hf.descriptions.MIXERS`, a dictionary of the
             name and options, or a mixer such as MomentumAttention(beta=0.6).
         residual: how layers connect, likewise, of `hf.descriptions.RESIDUALS`.
-        positions: "none"; "sinusoidal", beside the embedding, half of the width each; or "learned", added to it.
+        block: "paper", LayerNorm and two linear maps; or "modern", RMSNorm before each part and SwiGLU, which has two
+            thirds of `intermediate_size` features, since it has three matrices.
+        positions: "none"; "sinusoidal", beside the embedding, half of the width each; "added-sinusoidal" or "learned",
+            added to it.
+        scale_embedding: whether what is embedded is multiplied by the square root of its width.
         causal: whether a token sees only what came before it.
         pool: of a classifier: "tokens" takes the mean over the tokens that exist, "positions" divides by the length.
     """
@@ -37,10 +50,12 @@ class MomentumConfig(PreTrainedConfig):
     intermediate_size: int | None = None
     mixers: Any = "momentum"
     residual: Any = "plain"
-    positions: Literal["none", "sinusoidal", "learned"] = "none"
+    positions: Literal["none", "sinusoidal", "added-sinusoidal", "learned"] = "none"
     max_position_embeddings: int = 2048
+    scale_embedding: bool = False
+    block: str = "paper"
     norm: Literal["pre", "post"] = "pre"
-    hidden_act: Literal["gelu", "relu"] = "gelu"
+    hidden_act: Literal["gelu", "relu", "silu"] | None = None
     dropout: float = 0.0
     embedding_dropout: float = 0.0
     final_norm: bool = True
@@ -68,6 +83,10 @@ class MomentumConfig(PreTrainedConfig):
         self.residual = described(self.residual, RESIDUALS)
         if self.intermediate_size is None:
             self.intermediate_size = 4 * self.hidden_size
+        check_choice("block", self.block, tuple(BLOCKS))
+        self.hidden_act = self.hidden_act or BLOCKS[self.block]["hidden_act"][0]  # type: ignore[assignment]
+        for name, allowed in BLOCKS[self.block].items():
+            check_choice(f"{name} of the {self.block} block", getattr(self, name), allowed)
         super().__post_init__(**kwargs)
 
     def validate_architecture(self) -> None:
@@ -78,7 +97,12 @@ class MomentumConfig(PreTrainedConfig):
         if self.positions == "sinusoidal" and width % 4:
             raise ValueError(f"sinusoidal positions need a hidden_size that is a multiple of 4, not {width}")
         if self.positions == "sinusoidal" and self.tie_word_embeddings:
-            raise ValueError("sinusoidal positions take half of the width: embeddings cannot be tied to the output")
+            raise ValueError(
+                "sinusoidal positions take half of the width: embeddings cannot be tied to the output; with positions "
+                "'added-sinusoidal' they can"
+            )
+        if self.positions == "added-sinusoidal" and width % 2:
+            raise ValueError(f"sinusoidal positions need an even hidden_size, not {width}")
 
     @property
     def layer_types(self) -> list[str]:
@@ -95,9 +119,11 @@ class MomentumConfig(PreTrainedConfig):
             attention=[made(mixer, MIXERS) for mixer in self.mixers],
             residual=made(self.residual, RESIDUALS),
             causal=self.causal,
-            norm=self.norm,
+            block=self._preset(),
             feedforward=self.intermediate_size,
-            activation=self.hidden_act,
             dropout=self.dropout,
             final_norm=self.final_norm,
         )
+
+    def _preset(self) -> Preset:
+        return ModernBlock() if self.block == "modern" else PaperBlock(self.norm, self.hidden_act)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import re
 
 from torch import Tensor, nn
 
-from ..layers.block import Attention, FeedForward
+from ..layers.block import Attention, FeedForward, GatedFeedForward
 from ..models.encoder import Encoder
 
 NAMES = {
@@ -34,6 +34,18 @@ class NamedFeedForward(FeedForward):
     leave = property(lambda self: self.down_proj)
 
 
+class NamedGatedFeedForward(GatedFeedForward):
+    enter = property(lambda self: self.up_proj)  # the gate and the value in one
+    leave = property(lambda self: self.down_proj)
+
+
+NAMED: dict[type[nn.Module], type[nn.Module]] = {
+    Attention: NamedAttention,
+    FeedForward: NamedFeedForward,
+    GatedFeedForward: NamedGatedFeedForward,
+}
+
+
 def with_names(encoder: Encoder) -> Encoder:
     """The encoder itself, its projections under the names of `NAMES`."""
     for block in encoder.blocks:
@@ -42,8 +54,9 @@ def with_names(encoder: Encoder) -> Encoder:
             before, after = ours.partition(".")[2], theirs.partition(".")[2]
             child = parent._modules.pop(before)
             parent.add_module(after, child)
-        block.attention.__class__ = NamedAttention
-        block.feedforward.__class__ = NamedFeedForward
+        for name in ("attention", "feedforward"):
+            part = block.get_submodule(name)
+            part.__class__ = NAMED[type(part)]
     return encoder
 
 
