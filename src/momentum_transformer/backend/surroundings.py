@@ -5,7 +5,7 @@ from ..ops.row_norm import row_norm
 from ..ops.shapes import Tensor
 from ..ops.tracing import transformed
 from .cpu.causal_operator import DTYPES, wide_dtype
-from .cpu.convolution_operator import MOST_TAPS, convolution
+from .cpu.convolution_operator import MOST_TAPS, Arguments, convolution
 from .cpu.native_backend import status
 from .cpu.row_norm_operator import normalized
 
@@ -39,7 +39,7 @@ def short_convolution(
     if not _short(weight) or refusal(x, weight, past, bias, mask, reset) is not None:
         return in_pytorch.short_convolution(x, weight, past, bias=bias, mask=mask, reset=reset, silu=silu)
     past = None if past is None else past.to(x.dtype)
-    return _native_convolution(x, weight, past, bias, mask, reset, silu=silu, turned=x.shape[2])
+    return _native_convolution(Arguments(x, weight, past, bias, mask, reset, silu, x.shape[2]))
 
 
 def two_way_convolution(
@@ -55,7 +55,7 @@ def two_way_convolution(
     """The same where the channels from `turned` on look at the tokens that come after."""
     if not _short(weight) or refusal(x, weight, bias, mask, reset) is not None:
         return in_pytorch.two_way_convolution(x, weight, bias, turned=turned, mask=mask, reset=reset, silu=silu)
-    y, _ = _native_convolution(x, weight, None, bias, mask, reset, silu=silu, turned=turned)
+    y, _ = _native_convolution(Arguments(x, weight, None, bias, mask, reset, silu, turned))
     return y
 
 
@@ -63,19 +63,10 @@ def _short(weight: Tensor) -> bool:
     return 2 <= weight.shape[1] <= MOST_TAPS
 
 
-def _native_convolution(
-    x: Tensor,
-    weight: Tensor,
-    past: Tensor | None,
-    bias: Tensor | None,
-    mask: Tensor | None,
-    reset: Tensor | None,
-    *,
-    silu: bool,
-    turned: int,
-) -> tuple[Tensor, Tensor]:
-    bias = None if bias is None else bias.to(wide_dtype(x))
-    return convolution(x, weight.to(wide_dtype(x)), past, bias, mask, reset, silu=silu, turned=turned)
+def _native_convolution(given: Arguments) -> tuple[Tensor, Tensor]:
+    x, weight, past, bias, mask, reset, silu, turned = given
+    weight, bias = weight.to(wide_dtype(x)), None if bias is None else bias.to(wide_dtype(x))
+    return convolution(Arguments(x, weight, past, bias, mask, reset, silu, turned))
 
 
 def norm_and_gate(

@@ -6,13 +6,12 @@ at a step; examples come in blocks, each from random numbers of its own, so that
 """
 
 from functools import partial
-from os import cpu_count
 
 import numpy as np
 
 from .folder import DataError
 from .listops_evaluation import CLOSE, evaluate_all
-from .workers import worker_pool
+from .workers import made_blocks
 
 SIZES = (96_000, 2_000, 2_000)
 MAX_DEPTH = 10
@@ -30,12 +29,7 @@ def generate(
         raise DataError(f"ListOps needs 1 example or more and room between its lengths, not {count} and {lengths}")
     blocks = -(-count // BLOCK)
     make = partial(_block, lengths=lengths, seed=seed)
-    workers = min(blocks, workers or cpu_count() or 1)
-    if workers == 1:
-        made = [make(number) for number in range(blocks)]
-    else:
-        with worker_pool(workers) as pool:
-            made = list(pool.map(make, range(blocks)))
+    made = made_blocks(make, blocks, workers)
     unique: dict[bytes, int] = {}
     for expressions, values in made:
         unique.update(zip(expressions, values.tolist(), strict=True))

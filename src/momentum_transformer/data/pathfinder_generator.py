@@ -9,13 +9,12 @@ that it does not matter who makes it.
 
 from dataclasses import dataclass, fields
 from functools import partial
-from os import cpu_count
 
 import numpy as np
 
 from .folder import DataError
 from .pathfinder_drawing import INSIDE, LENGTH, MARGIN, PITCH, REACH, SIDE, flat, markers, stamps, window
-from .workers import worker_pool
+from .workers import made_blocks
 
 CONTOURS = {"easy": 6, "medium": 9, "hard": 14}  # paddles of a target snake
 BLOCK = 500  # pictures
@@ -242,12 +241,7 @@ def generate(
         raise DataError(f"Pathfinder is {', '.join(CONTOURS)}, 1 picture or more, not {difficulty!r} and {count}")
     blocks = -(-count // BLOCK)
     make = partial(generate_block, contour=CONTOURS[difficulty], seed=seed)
-    workers = min(blocks, workers or cpu_count() or 1)
-    if workers == 1:
-        made = [make(number) for number in range(blocks)]
-    else:
-        with worker_pool(workers) as pool:
-            made = list(pool.map(make, range(blocks)))
+    made = made_blocks(make, blocks, workers)
     images, labels = (np.concatenate(parts)[:count] for parts in zip(*made, strict=True))
     return images, labels
 

@@ -1,9 +1,22 @@
 """Processes that make data, and end with the process that wanted it."""
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context, parent_process
 from threading import Thread
+from typing import TypeVar
+
+Made = TypeVar("Made")
+
+
+def made_blocks(make: Callable[[int], Made], blocks: int, workers: int | None) -> list[Made]:
+    """`make(0)` to `make(blocks - 1)`, by so many processes, by default one a core; this one, where one does."""
+    workers = min(blocks, workers or os.cpu_count() or 1)
+    if workers == 1:
+        return [make(number) for number in range(blocks)]
+    with worker_pool(workers) as pool:
+        return list(pool.map(make, range(blocks)))
 
 
 def worker_pool(count: int) -> ProcessPoolExecutor:

@@ -10,7 +10,7 @@ from ..layers.block import Source
 from ..layers.residual import Residual
 from ..layers.situation import Mixer
 from .summary import summary
-from .translation_layers import Encoded, TranslationStack, check_sentences, encode
+from .translation_layers import Encoded, TranslationStack, check_sentences, check_targets, encode
 
 
 class TranslatorState(NamedTuple):
@@ -73,9 +73,7 @@ class AutoregressiveTranslator(nn.Module):
     def forward(self, source: Tensor, source_mask: Tensor, target: Tensor, target_mask: Tensor) -> Tensor:
         """Logits (real, V) at the real target positions, whose labels are `target[target_mask]`."""
         encoded = self.encode(source, source_mask)
-        check_sentences("target", target, target_mask, self.vocabulary)
-        if target.shape[0] != source.shape[0]:
-            raise ValueError(f"target must have {source.shape[0]} sentences like source, not {target.shape[0]}")
+        check_targets(target, target_mask, source, self.vocabulary)
         sources = self._sources(encoded)
         shifted = torch.cat([torch.full_like(target[:, :1], self.start_token), target[:, :-1]], 1)
         places = self.decoder.places(target.shape[1])

@@ -11,7 +11,15 @@ from ..layers.residual import Residual
 from ..layers.situation import Mixer
 from .summary import summary
 from .token_loss import most_likely
-from .translation_layers import Encoded, TranslationStack, check_sentence_mask, check_sentences, encode, padding_of
+from .translation_layers import (
+    Encoded,
+    TranslationStack,
+    check_sentence_mask,
+    check_sentences,
+    check_targets,
+    encode,
+    padding_of,
+)
 
 LOGITS = 1 << 20  # so many at a time stay in the caches of a core
 
@@ -93,9 +101,7 @@ class NonAutoregressiveTranslator(nn.Module):
         `noisy[i]`, where given, is what iteration i + 1 gets in place of the tokens that iteration i found.
         """
         encoded = self.encode(source, source_mask)
-        check_sentences("target", target, target_mask, self.vocabulary)
-        if target.shape[0] != source.shape[0]:
-            raise ValueError(f"target must have {source.shape[0]} sentences like source, not {target.shape[0]}")
+        check_targets(target, target_mask, source, self.vocabulary)
         if iterations < 1:
             raise ValueError(f"iterations must be 1 or more, not {iterations}")
         if len(noisy) >= iterations:

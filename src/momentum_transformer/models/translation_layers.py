@@ -139,6 +139,13 @@ def check_sentences(name: str, tokens: Tensor, mask: Tensor, vocabulary: int) ->
         raise ValueError(f"{name} must have tokens from 0 to {vocabulary - 1}, not {outside}")
 
 
+def check_targets(target: Tensor, target_mask: Tensor, source: Tensor, vocabulary: int) -> None:
+    """Sentences, as many as there are sources."""
+    check_sentences("target", target, target_mask, vocabulary)
+    if target.shape[0] != source.shape[0]:
+        raise ValueError(f"target must have {source.shape[0]} sentences like source, not {target.shape[0]}")
+
+
 def check_sentence_mask(name: str, mask: Tensor, shape: tuple[int, ...]) -> None:
     if mask.dtype != torch.bool or tuple(mask.shape) != shape:
         raise ValueError(f"{name} must be bool of shape {shape}, not {mask.dtype} of shape {tuple(mask.shape)}")

@@ -5,7 +5,7 @@ x is (b, n, c) on the CPU, in one of DTYPES; weight is (c, taps) and bias (c,), 
 first; with such channels there are no tokens before or after.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,16 +28,23 @@ _library.define(
 )
 
 
-def _check(
-    x: Tensor,
-    weight: Tensor,
-    past: Tensor | None,
-    bias: Tensor | None,
-    mask: Tensor | None,
-    reset: Tensor | None,
-    turned: int,
-) -> None:
+class Arguments(NamedTuple):
+    """Of the operator, in its order."""
+
+    x: Tensor  # (b, n, c)
+    weight: Tensor  # (c, taps)
+    past: Tensor | None  # (b, taps - 1, c)
+    bias: Tensor | None  # (c,)
+    mask: Tensor | None  # (b, n)
+    reset: Tensor | None  # (b, n)
+    silu: bool
+    turned: int  # channels from here on look at the tokens that come after
+
+
+def _checked(*arguments: Any) -> Arguments:
     """The kernels get bare pointers, so everything they rely on is checked here."""
+    given = Arguments(*arguments)
+    x, weight, past, bias, mask, reset, _, turned = given
     if x.ndim != 3 or x.dtype not in DTYPES:
         raise ValueError(f"x must be (b, n, c) in one of {DTYPES}, not {x.dtype} {tuple(x.shape)}")
     b, n, c = x.shape
@@ -53,6 +60,7 @@ def _check(
         raise ValueError(f"turned must be 0 to {c}, not {turned}")
     if past is not None and turned < c:
         raise ValueError("channels that go from the last token to the first have no past")
+    return given
 
 
 def _lines(x: Tensor) -> TensorView:
@@ -81,18 +89,9 @@ def _new_lines(x: Tensor, mask: Tensor | None) -> Tensor:
     return x.new_empty(x.shape) if mask is None else x.new_zeros(x.shape)
 
 
-def forward(
-    x: Tensor,
-    weight: Tensor,
-    past: Tensor | None,
-    bias: Tensor | None,
-    mask: Tensor | None,
-    reset: Tensor | None,
-    silu: bool,
-    turned: int,
-) -> tuple[Tensor, Tensor]:
-    """`momentum::short_convolution`."""
-    _check(x, weight, past, bias, mask, reset, turned)
+def forward(*arguments: Any) -> tuple[Tensor, Tensor]:
+    """`momentum::short_convolution`, of `Arguments`."""
+    x, weight, past, bias, mask, reset, silu, turned = _checked(*arguments)
     x, weight = contiguous_rows(x), weight.contiguous()
     rest = tuple(None if one is None else one.contiguous() for one in (past, bias, mask, reset))
     problem = _problem(x, weight, rest, silu=silu, turned=turned)
@@ -113,20 +112,9 @@ def _new_after(x: Tensor, weight: Tensor, turned: int) -> Tensor:
     return x.new_empty((b, weight.shape[1] - 1, c) if turned == c else (0,))
 
 
-def backward(
-    dy: Tensor,
-    d_after: Tensor | None,
-    x: Tensor,
-    weight: Tensor,
-    past: Tensor | None,
-    bias: Tensor | None,
-    mask: Tensor | None,
-    reset: Tensor | None,
-    silu: bool,
-    turned: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def backward(dy: Tensor, d_after: Tensor | None, *arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """`momentum::short_convolution_backward`; what is not there has an empty gradient."""
-    _check(x, weight, past, bias, mask, reset, turned)
+    x, weight, past, bias, mask, reset, silu, turned = _checked(*arguments)
     b, _, c = x.shape
     taps = weight.shape[1]
     check_tensor("dy", dy, tuple(x.shape), x.dtype)
@@ -151,34 +139,18 @@ def backward(
     return dx, d_weight, d_past, d_bias
 
 
-def _forward(*inputs: Any) -> tuple[Tensor, Tensor]:
-    check_no_tangent(*inputs[:TENSORS])
-    return forward(*inputs)
+def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
+    check_no_tangent(*arguments[:TENSORS])
+    return forward(*arguments)
 
 
-def _forward_fake(
-    x: Tensor,
-    weight: Tensor,
-    past: Tensor | None,
-    bias: Tensor | None,
-    mask: Tensor | None,
-    reset: Tensor | None,
-    silu: bool,
-    turned: int,
-) -> tuple[Tensor, Tensor]:
-    _check(x, weight, past, bias, mask, reset, turned)
-    return x.new_empty(x.shape), _new_after(x, weight, turned)
+def _forward_fake(*arguments: Any) -> tuple[Tensor, Tensor]:
+    given = _checked(*arguments)
+    return given.x.new_empty(given.x.shape), _new_after(given.x, given.weight, given.turned)
 
 
-def _backward_fake(
-    dy: Tensor,
-    d_after: Tensor | None,
-    x: Tensor,
-    weight: Tensor,
-    past: Tensor | None,
-    bias: Tensor | None,
-    *rest: object,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _backward_fake(dy: Tensor, d_after: Tensor | None, *arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    x, weight, past, bias, *_ = Arguments(*arguments)
     d_past, d_bias = (
         x.new_empty((0,) if past is None else past.shape),
         weight.new_empty(bias.shape if bias is not None else (0,)),
@@ -186,25 +158,15 @@ def _backward_fake(
     return x.new_empty(x.shape), weight.new_empty(weight.shape), d_past, d_bias
 
 
-def convolution(
-    x: Tensor,
-    weight: Tensor,
-    past: Tensor | None,
-    bias: Tensor | None,
-    mask: Tensor | None,
-    reset: Tensor | None,
-    *,
-    silu: bool,
-    turned: int,
-) -> tuple[Tensor, Tensor]:
+def convolution(given: Arguments) -> tuple[Tensor, Tensor]:
     """y and the tokens to go on from."""
-    inputs = (x, weight, past, bias, mask, reset, silu, turned)
+    x, weight, past, bias, mask, reset, _, _ = given
     if not eager(x, weight, past, bias, mask, reset):  # as in autograd.py: the dispatcher only where somebody traces
-        found: tuple[Tensor, Tensor] = torch.ops.momentum.short_convolution(*inputs)
+        found: tuple[Tensor, Tensor] = torch.ops.momentum.short_convolution(*given)
         return found
     if torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, weight, past, bias)):
-        return _Convolution.apply(*inputs)
-    return forward(*inputs)
+        return _Convolution.apply(*given)
+    return forward(*given)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
