@@ -23,10 +23,10 @@ check: setup
 	$(BIN)/mypy
 
 test: setup
-	$(BIN)/pytest -n 2 -m 'not slow'
+	$(BIN)/pytest -n 2 --dist worksteal -m 'not slow'
 
 test-all: setup  # torch.compile cannot trace the shape checks, so its tests run without them
-	$(BIN)/pytest -n 2 --ignore tests/compiled
+	$(BIN)/pytest -n 2 --dist worksteal --ignore tests/compiled
 	MOMENTUM_CHECK_SHAPES=0 $(BIN)/pytest tests/compiled
 	$(BIN)/python -m tests.faults
 

@@ -5,6 +5,8 @@ Not in the front doors (attention, softmax, connection, adaptive): there, wrong 
 
 import os
 import signal
+import zlib
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +39,23 @@ if os.environ.get("MOMENTUM_CHECK_SHAPES", "1") == "1":
     install_import_hook([f"momentum_transformer.ops.{name}" for name in EQUATIONS], "beartype.beartype")
 
 torch.set_num_threads(1)  # pytest-xdist runs one worker a core
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test marked `grid`, cases that show no value of a parameter for the first time are slow.
+
+    The order in which they are looked at is mixed, the same in every process, so that values meet in odd pairs.
+    """
+    if os.environ.get("MOMENTUM_WHOLE_GRID") == "1":
+        return
+    shown: dict[str, set[tuple[int, str]]] = defaultdict(set)
+    for item in sorted(items, key=lambda item: zlib.crc32(item.nodeid.encode())):
+        if isinstance(item, pytest.Function) and item.get_closest_marker("grid"):
+            values, seen = set(enumerate(item.callspec.id.split("-"))), shown[item.nodeid.split("[")[0]]
+            if values <= seen:
+                item.add_marker(pytest.mark.slow)
+            seen |= values
 
 
 @pytest.fixture(scope="session", autouse=True)

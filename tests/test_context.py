@@ -136,6 +136,7 @@ def ranks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ra
     return threads_for_processes(request.param, monkeypatch)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("ranks", [2, 4], indirect=True)
 @pytest.mark.parametrize("masked", ["", "mask", "reset", "both"])
 @pytest.mark.parametrize("member", MEMBERS)
@@ -157,6 +158,7 @@ def test_so_it_does_in_every_form(backend: str, ranks: Ranks) -> None:
     ranks.run(compare_attention, recurrent_attention, inputs("gated delta", N) | {"backend": backend}, ranks, backend)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("ranks", [2, 4], indirect=True)
 @pytest.mark.parametrize("masked", ["", "mask", "reset", "both"])
 @pytest.mark.parametrize("name", MIXERS)

@@ -85,6 +85,7 @@ def assert_same(found: list[Tensor], wanted: list[Tensor]) -> None:
         assert error <= tolerance * (1 + b.double().abs().max()), f"result {i} is off by {error:.2e}"
 
 
+@pytest.mark.grid
 @pytest.mark.kernels
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("beta", BETAS, ids=str)

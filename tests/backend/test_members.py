@@ -38,6 +38,7 @@ def double(x: Any) -> Any:
     return x.detach().double().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x
 
 
+@pytest.mark.grid
 @pytest.mark.kernels
 @pytest.mark.parametrize("hidden", HIDDEN)
 @pytest.mark.parametrize("member", MEMBERS)

@@ -46,6 +46,7 @@ def assert_same(found: list[Tensor], wanted: list[Tensor], dtype: torch.dtype) -
         assert error <= TOLERANCE[dtype] * scale, f"result {i} is off by {error:.2e}"
 
 
+@pytest.mark.grid
 @pytest.mark.kernels
 @needs_native
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -487,6 +488,7 @@ def test_sanitizers_find_nothing(tmp_path: Path, instruction_set: str) -> None:
         "MOMENTUM_ISA": instruction_set,
         "MOMENTUM_FUZZ": "60",
         "MOMENTUM_CHECK_SHAPES": "0",
+        "MOMENTUM_WHOLE_GRID": "1",
     }
     tests = ["-m", "kernels and not slow", "-p", "no:xdist"]
     here = Path(__file__)

@@ -25,6 +25,7 @@ def token(given: dict[str, Any], i: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("layout", ["contiguous", "transposed"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("member", MEMBERS)

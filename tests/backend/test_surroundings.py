@@ -92,6 +92,7 @@ def by_the_literal_loop(
     return inputs, outputs_and_gradients(loop, inputs)
 
 
+@pytest.mark.grid
 @pytest.mark.kernels
 @pytest.mark.parametrize("which", ["plain", "mask", "reset", "mask and reset"])
 @pytest.mark.parametrize("silu", [False, True])
@@ -213,6 +214,7 @@ def test_sixteen_bits_are_rounded_once(dtype: torch.dtype, instruction_set: str)
     assert_close(given, [a.to(dtype) for a in wanted], unit)
 
 
+@pytest.mark.grid
 @pytest.mark.kernels
 @pytest.mark.parametrize("d", [1, 3, 16, 33, 64])
 @pytest.mark.parametrize("kind", ["l2", "norm", *GATINGS])

@@ -37,6 +37,7 @@ MIXERS: dict[str, Mixer] = {
 }
 
 
+@pytest.mark.grid
 @pytest.mark.kernels
 @needs_native
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

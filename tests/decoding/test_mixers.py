@@ -100,6 +100,7 @@ def check_steps(encoder: Encoder, state: EncoderState, rows: int, steps: int, to
         assert same(encoder.step(x, decoder.state)[0], encoder.step(x, state)[0], tolerance)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", MIXERS)
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_every_mixer_equals_the_step_of_the_encoder_over_many_tokens(name: str, norm: Any) -> None:

@@ -205,6 +205,7 @@ def test_every_task_trains_is_tested_and_says_where_its_data_came_from(task: str
     assert run_evaluation(tmp_path, "best", split="test", data_dir=arena)["accuracy"] == tested["accuracy"]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("settings", [(), RELEASED], ids=["paper", "released"])
 @pytest.mark.parametrize("model", LRA_MODELS)
 def test_every_model_trains(model: str, settings: tuple[str, ...], tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ def task(experiment: str, model: str = "linear", seed: int = 0, *settings: str) 
     return made
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("model", MADE_MODELS)
 @pytest.mark.parametrize("experiment", MADE)
 def test_every_model_takes_steps(experiment: str, model: str) -> None:

@@ -84,20 +84,20 @@ def parts(scratch: Path, *, quick: bool, seed: int) -> Iterator[tuple[str, Calla
         return studies.report_command(scratch, scratch / "study")
 
     def kills(name: str) -> Row:
-        return training.kills(cases(), times(100, 12), dice(name))
+        return training.kills(cases(), times(100, 6), dice(name))
 
     kill = studies.commands_killed
     for number in range(times(20, 1)):
         yield f"kills#{number}", partial(kills, f"kills#{number}")
     rows: dict[str, Callable[[], Row]] = {
-        "before": lambda: training.crashes(few(), times(1, 11), mode="before"),
-        "after": lambda: training.crashes(few(), times(1, 13), mode="after"),
-        "power": lambda: training.crashes(few(), times(1, 13), mode="before", power=True),
-        "full": lambda: training.full_disk(few(), times(1, 30)),
+        "before": lambda: training.crashes(few(), times(1, 23), mode="before"),
+        "after": lambda: training.crashes(few(), times(1, 29), mode="after"),
+        "power": lambda: training.crashes(few(), times(1, 29), mode="before", power=True),
+        "full": lambda: training.full_disk(few(), times(1, 60)),
         "read-only": lambda: training.read_only(few()),
-        "signals": lambda: training.signals(cases(), times(100, 8), dice("signals")),
+        "signals": lambda: training.signals(cases(), times(100, 4), dice("signals")),
         "terminal": lambda: training.terminals(cases()[0], times(25, 1), dice("terminal")),
-        "owners": lambda: training.two_owners(cases(), times(50, 2), dice("owners")),
+        "owners": lambda: training.two_owners(cases(), times(50, 1), dice("owners")),
         "ranks": lambda: training.ranks(times(40, 1), scratch, dice("ranks")),
     }
     if not quick:
@@ -106,15 +106,15 @@ def parts(scratch: Path, *, quick: bool, seed: int) -> Iterator[tuple[str, Calla
             "torchrun": lambda: studies.torchrun(8, scratch, dice("torchrun")),
         }
     rows |= {
-        "reproduce": lambda: kill(studies.reproduce_command(scratch), times(30, 2), dice("reproduce")),
-        "queue": lambda: kill(studies.queue_command(scratch), times(40, 2), dice("queue")),
+        "reproduce": lambda: kill(studies.reproduce_command(scratch), times(30, 1), dice("reproduce")),
+        "queue": lambda: kill(studies.queue_command(scratch), times(40, 1), dice("queue")),
         "report": lambda: kill(report(), times(30, 1), dice("report")),
-        "report operations": lambda: studies.commands_crashed(report(), scratch / "report", times(1, 20)),
-        "cache": lambda: kill(studies.cache_command(scratch), times(40, 2), dice("cache")),
+        "report operations": lambda: studies.commands_crashed(report(), scratch / "report", times(1, 40)),
+        "cache": lambda: kill(studies.cache_command(scratch), times(40, 1), dice("cache")),
         "cache operations": lambda: studies.commands_crashed(
-            studies.cache_command(scratch), scratch / "cache", times(1, 20)
+            studies.cache_command(scratch), scratch / "cache", times(1, 40)
         ),
-        "distillation": lambda: kill(studies.distillation_command(scratch), times(40, 2), dice("distillation")),
+        "distillation": lambda: kill(studies.distillation_command(scratch), times(40, 1), dice("distillation")),
     }
     if not quick:
         rows["jobs"] = lambda: studies.jobs_killed(studies.reproduce_command(scratch), 6, dice("jobs"))

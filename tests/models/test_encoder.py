@@ -45,6 +45,7 @@ def tokens(n: int = 11) -> torch.Tensor:
     return torch.randn(2, n, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("residual", RESIDUALS)
 @pytest.mark.parametrize("mixer", MIXERS)

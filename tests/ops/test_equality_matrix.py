@@ -48,6 +48,7 @@ def test_recurrence_is_the_papers_equation(mask: str) -> None:
     assert_all_close([y], [expected], ["y"], 1e-13)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("with_state", [False, True], ids=["from nothing", "from a state"])
 @pytest.mark.parametrize("mask", masks())
 @pytest.mark.parametrize("form", FORMS)
@@ -57,6 +58,7 @@ def test_form_equals_recurrence_outputs_states_and_gradients(form: str, mask: st
     assert_all_close(given, wanted, NAMES, 1e-12)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 8, 9, 16, 17])
 @pytest.mark.parametrize("form", FORMS)
 def test_any_length_works_in_every_form(form: str, n: int) -> None:

@@ -72,6 +72,7 @@ def full(value: float | Tensor, *more: int) -> np.ndarray:
     return x.expand(B, H, N, *more).numpy()
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(("key_heads", "hidden"), [*((H, name) for name in HIDDEN), (2, "all tokens"), (1, "holes")])
 @pytest.mark.parametrize("member", MEMBERS)
 def test_the_token_form_is_the_recurrence_as_it_is_written(member: str, hidden: str, key_heads: int) -> None:
@@ -97,6 +98,7 @@ def test_the_token_form_is_the_recurrence_as_it_is_written(member: str, hidden: 
             assert_all_close([found], [torch.from_numpy(end)], [name], 1e-12)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("with_state", [False, True], ids=["from nothing", "from a state"])
 @pytest.mark.parametrize("hidden", HIDDEN)
 @pytest.mark.parametrize("form", FORMS)
@@ -108,6 +110,7 @@ def test_forms_agree_in_outputs_states_and_gradients(member: str, form: str, hid
     assert_equal(found, wanted, 1e-12)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("n", [0, 1, 2, 16, 17, 65, 129])
 @pytest.mark.parametrize("member", MEMBERS)
 def test_any_length_works(member: str, n: int) -> None:
@@ -145,6 +148,7 @@ def test_narrow_inputs_are_computed_in_float32(member: str, dtype: torch.dtype) 
     assert_all_close([y], [wanted.to(dtype)], ["y"], 1e-6)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("cuts", [[1], [16, 17], [5, 5, 30]], ids=str)
 @pytest.mark.parametrize("hidden", HIDDEN)
 @pytest.mark.parametrize("member", MEMBERS)
@@ -200,6 +204,7 @@ def test_a_document_does_not_feel_those_before_it(member: str) -> None:
     assert reached[:, :, 20:].any()
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("form", [{"backend": "chunked"}, {"backend": "recurrent"}], ids=str)
 @pytest.mark.parametrize("member", MEMBERS)
 def test_garbage_under_the_mask_changes_neither_output_nor_gradient(member: str, form: dict[str, Any]) -> None:

@@ -117,6 +117,7 @@ def test_every_form_keeps_float32_precision_at_any_beta(form: dict[str, object],
     assert ((y - wanted).norm() / wanted.norm()).item() < 2e-6
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("with_state", [False, True], ids=["from nothing", "from a state"])
 @pytest.mark.parametrize("mask", masks())
 @pytest.mark.parametrize("backend", ["chunked", "quadratic", "recurrent", "native"])
