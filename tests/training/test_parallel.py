@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from momentum_transformer.experiments import EXPERIMENTS
@@ -227,6 +228,29 @@ def test_bad_shards_are_one_line(tmp_path: Path) -> None:
     torch.nn.init.constant_(model.weight, torch.inf)
     with pytest.raises(CheckpointError, match=r"model.weight is not finite after step 4.* safe in .*/3\."):
         save_shards(tmp_path, model, optimizer, {"step": 4}, world)
+
+
+def test_shards_of_another_size_are_one_line(tmp_path: Path) -> None:
+    """DCP tells of them by an exception that is no Exception, in many lines."""
+    world, model, optimizer = save_some(tmp_path)
+    (file,) = (tmp_path / "3").glob("*.safetensors")
+    tensors = load_file(file)
+    with safe_open(file, "pt") as opened:
+        said = opened.metadata()
+    save_file(tensors | {"optimizer.weight.step": torch.ones(2)}, file, said)
+    with pytest.raises(CheckpointError, match=r"is damaged .*Size mismatch .* for optimizer.weight.step") as raised:
+        load_shards(tmp_path / "3", model, optimizer, world)
+    assert "\n" not in str(raised.value)
+
+
+def test_ctrl_c_while_shards_are_read_says_nothing_about_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def press(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    world, model, optimizer = save_some(tmp_path)
+    monkeypatch.setattr("torch.distributed.checkpoint.hf_storage.HuggingFaceStorageReader.read_data", press)
+    with pytest.raises(KeyboardInterrupt):
+        load_shards(tmp_path / "3", model, optimizer, world)
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

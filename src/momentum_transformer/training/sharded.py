@@ -143,6 +143,7 @@ def save_shards(
 
 def load_shards(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, world: World) -> dict[str, Any]:
     """Fill model and optimizer from a checkpoint of any number of processes; returns the counters."""
+    from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.state_dict_loader import load
 
@@ -159,7 +160,9 @@ def load_shards(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, 
             load(tensors, storage_reader=reader, no_dist=world.size == 1)
     except CheckpointError:
         raise
-    except Exception as error:  # whatever a damaged file makes of it
+    except (Exception, CheckpointException) as error:  # whatever a damaged file makes of it; DCP's is no Exception
+        if any(isinstance(failure, KeyboardInterrupt) for failure, _ in getattr(error, "failures", {}).values()):
+            raise KeyboardInterrupt from error  # DCP has wrapped it; the file may be whole
         raise CheckpointError(
             f"{path} is damaged or not one of our checkpoints ({_line(error)}); "
             "delete it and carry on from another, or train again"
