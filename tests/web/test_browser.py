@@ -84,6 +84,13 @@ def test_a_drawing_by_mouse_is_what_the_models_get(page: Any) -> None:
     assert grey(page, "#sketch-canvas")[:32] == [0] * 32
 
 
+def test_where_nothing_is_drawn_the_models_make_the_whole_picture(page: Any) -> None:
+    page.get_by_role("button", name="Complete").click()
+    page.get_by_text("Done.", exact=True).wait_for()
+    assert grey(page, f"{card('linear')} canvas") == list(range(64))
+    assert number(page, "linear", "given") == "–"
+
+
 def test_everything_works_by_keyboard(page: Any) -> None:
     sketch = page.get_by_label("Sketch", exact=True)
     sketch.focus()

@@ -57,6 +57,7 @@ def write(page: Any, prompt: str, *, without: tuple[str, ...] = ("slow", "forget
 def test_models_continue_one_prompt_side_by_side(page: Any) -> None:
     assert page.get_by_role("tab", name="Text").get_attribute("aria-selected") == "true"
     assert page.get_by_role("textbox").input_value() == "Count:"
+    assert page.locator("#tokens-value").text_content() == "400"
     write(page, MARKUP)
     counted = "".join(f" {number}" for number in range(1, 51))
     for name, state in (("softmax", "50 kB"), ("gated-delta", "1 kB")):
@@ -81,6 +82,7 @@ def test_a_state_that_was_larger_before_stays_in_the_picture(page: Any) -> None:
     write(page, "Count:", without=("slow", "bad", "softmax", "gated-delta"))
     points = page.locator(f"{card('forgets')} polyline").get_attribute("points").split()
     assert min(float(point.split(",")[1]) for point in points) >= 0
+    assert len(points) == 51  # each token, however many came at once
 
 
 def test_what_cannot_be_written_is_said_once(page: Any) -> None:
@@ -147,7 +149,7 @@ def test_runs_under_way_are_followed(page: Any, folder: Path) -> None:
     note(run, {"kind": "validation", "step": 0, "loss": 3.0}, train(10, 2.0), train(20, 1.5))
     note(run, {"step": 0, "text": MARKUP}, file="samples.jsonl")
     page.locator(f"{card(name)} .state", has_text="under way: step 20 of 100, 5 tokens/s").wait_for(timeout=30_000)
-    assert page.locator(f"{card(name)} .latest").text_content() == "loss now: train 1.5000, validation 3.0000"
+    assert page.locator(f"{card(name)} .now").text_content() == "loss now: train 1.5000, validation 3.0000"
     page.locator(f"{card(name)} svg").hover(position={"x": 60, "y": 60})
     assert "train 2.0000 at 10" in page.locator(f"{card(name)} .readout").text_content()
     page.get_by_text("Samples as training goes").click()

@@ -80,6 +80,7 @@ def test_models_translate_side_by_side_with_changed_words_marked(page: Any) -> N
     assert momentum.locator(".words").get_attribute("lang") == "de"
     assert page.locator(f"{card('autoregressive')} .words").text_content() == "a big dog runs"
     assert number(page, "autoregressive", "refinements") == "none, word by word"
+    assert not page.locator(f"{card('autoregressive')} [data-number=changed]").is_visible()
     assert "bad failed (ValueError)" in page.locator(f"{card('bad')} .problem").text_content()
 
 

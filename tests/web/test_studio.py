@@ -185,7 +185,7 @@ def test_a_text_comes_token_by_token_with_its_numbers() -> None:
     studio = Studio((), (), [FakeWriter(grows=True)], slice_seconds=0.0)
     events = asyncio.run(collect(studio, WriteRequest("a", (0,), "Count:", 4, 1.0, 0)))
     assert [event["text"] for event in events] == [" 1", " 2", " 3", " 4"]
-    assert [event["state_bytes"] for event in events] == [1000, 2000, 3000, 4000]
+    assert [event["states"] for event in events] == [[1000], [2000], [3000], [4000]]
     assert [event["done"] for event in events] == [False] * 3 + [True]
     assert events[0]["tokens_per_second"] is None
     assert events[-1]["tokens_per_second"] == pytest.approx(1000)

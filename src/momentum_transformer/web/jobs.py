@@ -91,12 +91,12 @@ def write(model: Writing, request: WriteRequest, *, seconds: float, is_stopped: 
     written, busy = 0, 0.0
     while written < request.tokens:
         parts: list[str] = []
-        state_bytes = 0
+        states: list[int] = []
         end = time.perf_counter() + seconds
         while written < request.tokens and not is_stopped() and not (parts and time.perf_counter() >= end):
             step = next(steps)
             parts.append(step.text)
-            state_bytes = step.state_bytes
+            states.append(step.state_bytes)
             # the first token waits for the prompt to be read, which is not writing
             busy += step.seconds if written else 0.0
             written += 1
@@ -104,7 +104,7 @@ def write(model: Writing, request: WriteRequest, *, seconds: float, is_stopped: 
             "text": "".join(parts),
             "tokens": written,
             "tokens_per_second": finite((written - 1) / busy) if busy else None,
-            "state_bytes": state_bytes,
+            "states": states,
             "done": written == request.tokens,
         }
 

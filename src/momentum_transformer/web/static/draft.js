@@ -19,6 +19,7 @@ export class DraftCard {
     this.whenShown = new Promise((resolve) => { this.resolve = resolve; });
     Object.assign(this.element.querySelector(".note"), { textContent: note, hidden: !note });
     Object.assign(this.element.querySelector("h2"), { textContent: name, title: name });
+    this.element.querySelector('[data-number="changed"]').parentElement.hidden = this.isWordByWord;
   }
 
   // a translation with no model behind it: the reference

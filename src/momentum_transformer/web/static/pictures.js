@@ -85,7 +85,7 @@ export function setUpPictures({ models, examples, most_models: most }) {
       work.say("The seed must be a whole number from 0 to 2147483647.", { problem: true });
       return;
     }
-    const given = sketch.given.slice();
+    const given = example === null && sketch.isEmpty ? [] : sketch.given.slice();
     const cards = new Map(asked.map((position) => [position, new Card(models[position], sketch.picture)]));
     const shown = [...cards.values()];
     if (example !== null) {

@@ -34,6 +34,10 @@ export class Sketch {
     return this.values.subarray(0, this.rows * this.picture.width * this.picture.channels);
   }
 
+  get isEmpty() {
+    return this.given.every((value) => value === 0);
+  }
+
   take(values) {
     this.values.set(values);
     this.show();

@@ -10,7 +10,7 @@ export function setUpText({ writers, most_models: most, most_tokens: mostTokens 
   const work = new Work("/write", { status: byId("text-status"), stop: byId("stop-text") });
   const hint = byId("texts").firstElementChild;
   byId("prompt").value = writers[0].prompt;
-  byId("tokens").max = mostTokens;
+  Object.assign(byId("tokens"), { max: mostTokens, value: 400 });
   byId("writers").replaceChildren(...choices(writers.map((model, position) => ({ model, position })), most));
 
   function showNumbers() {
@@ -39,7 +39,7 @@ export function setUpText({ writers, most_models: most, most_tokens: mostTokens 
       seed: Number(byId("text-seed").value),
     };
     const received = () => {
-      const bytes = made.flatMap((card) => card.states.map(([, state]) => state));
+      const bytes = made.flatMap((card) => card.states);
       if (bytes.length > 0) for (const card of made) card.drawState(Math.max(...bytes));
     };
     await work.run(ask, { meanwhile: "Writing …", cards, received });

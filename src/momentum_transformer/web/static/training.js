@@ -78,7 +78,7 @@ class RunCard {
       drawLosses(this.find("svg"), curves, { steps: run.steps, readout: this.find(".readout") });
       const last = ([, loss]) => loss.toFixed(4);
       const words = Object.entries(curves).filter(([, points]) => points.length > 0).map(([name, points]) => `${name} ${last(points.at(-1))}`);
-      this.find(".latest").textContent = `loss now: ${words.join(", ")}`;
+      this.find(".now").textContent = `${run.state === "under way" ? "loss now" : "last loss"}: ${words.join(", ")}`;
       this.find("svg").setAttribute("aria-label", `${run.name}: ${words.join(", ")} at step ${run.step}`);
     }
     this.showSamples(run);

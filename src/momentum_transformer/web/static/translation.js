@@ -37,7 +37,7 @@ export function setUpTranslation({ translators, sentences, most_models: most, mo
   function showSentences(found) {
     byId("sentences-field").hidden = found.length === 0;
     const options = found.map(({ source }) => new Option(source, source));
-    byId("sentences").replaceChildren(new Option("…", ""), ...options);
+    byId("sentences").replaceChildren(new Option("choose one", ""), ...options);
   }
 
   function showRefinements() {

@@ -17,7 +17,7 @@ export class WrittenCard {
     this.tokens = tokens;
     this.arrived = ""; // all of it
     this.shown = 0; // characters of it on the page
-    this.states = []; // [tokens, bytes] after each slice
+    this.states = []; // bytes after each token
     this.whenShown = new Promise((resolve) => { this.finish = resolve; });
     Object.assign(this.element.querySelector("h2"), { textContent: name, title: name });
     Object.assign(this.element.querySelector(".note"), { textContent: note, hidden: !note });
@@ -31,10 +31,10 @@ export class WrittenCard {
     if (event.error) return this.fail(event.error);
     this.arrived += event.text;
     this.done = event.done;
-    if (event.state_bytes > 0) this.states.push([event.tokens, event.state_bytes]);
+    this.states.push(...event.states);
     this.write("tokens", event.tokens_per_second === null ? "–" : number.format(event.tokens_per_second));
     this.write("written", `${event.tokens} of ${this.tokens}`);
-    this.write("state", memory(event.state_bytes));
+    if (this.states.length > 0) this.write("state", memory(this.states.at(-1)));
     this.play();
     return undefined;
   }
@@ -53,7 +53,8 @@ export class WrittenCard {
 
   // all cards have one scale, so that a growing state can be told from a flat one
   drawState(most) {
-    if (this.states.length > 0) spark(this.spark, [[0, this.states[0][1]], ...this.states], { mostX: this.tokens, mostY: most });
+    const points = this.states.map((bytes, token) => [token + 1, bytes]);
+    if (points.length > 0) spark(this.spark, [[0, this.states[0]], ...points], { mostX: this.tokens, mostY: most });
   }
 
   // everything that arrived is shown, but no faster than one can watch
