@@ -21,10 +21,10 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-@pytest.mark.parametrize("mixers", ["momentum", "gated delta"])
-def test_a_compiled_model_learns_the_same(mixers: str, backend: str) -> None:
+@pytest.mark.parametrize(("mixers", "block"), [("momentum", "paper"), ("gated delta", "paper"), ("hybrid", "modern")])
+def test_a_compiled_model_learns_the_same(mixers: str, block: str, backend: str) -> None:
     torch.manual_seed(0)
-    model = MomentumForCausalLM(config(mixers)).train()
+    model = MomentumForCausalLM(config(mixers, block=block)).train()
     ids = tokens(2, 6)
     expected = gradients(model, ids)
     compiled = torch.compile(model, backend=backend, fullgraph=True)
