@@ -31,7 +31,7 @@ ALLOWED = {
     "experiments": {"data", "training", "generation", "models", "layers", "ops"},
     "report": {"experiments", "training"},
     "nn": {"attention", "layers"},
-    "hf": {"experiments", "training", "models", "layers", "attention", "backend", "ops"},
+    "hf": {"experiments", "training", "data", "models", "layers", "attention", "backend", "ops"},
     "bench": {
         *(
             "attention",

@@ -1,12 +1,14 @@
-"""A run directory as a folder of Transformers: config.json, model.safetensors and a model card."""
+"""A run directory as a folder of Transformers: config.json, model.safetensors, a model card, of text a tokenizer."""
 
 from pathlib import Path
 from typing import Any
 
 from ..experiments.configuration import ConfigurationError, nearest
 from ..experiments.runs import Request, load_task
+from ..experiments.text import TextTask
 from ..training.run_directory import RunDirectory, RunError
 from .conversion import to_transformers
+from .tokenizer import to_tokenizer
 
 CARD = """---
 library_name: transformers
@@ -27,10 +29,22 @@ from transformers import {auto}
 
 model = {auto}.from_pretrained("{folder}")
 ```
-
+{writing}
 Tokens are those of the experiment: whole numbers from 0 to {last}. A token whose `attention_mask` is 0 does not exist,
 wherever it stands.
 {metrics}"""
+
+WRITING = """
+It writes text:
+
+```python
+from transformers import AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{folder}")
+made = model.generate(**tokenizer("Once", return_tensors="pt"), max_new_tokens=100, do_sample=True)
+print(tokenizer.decode(made[0]))
+```
+"""
 
 
 def export_run(run: Path, out: Path, *, checkpoint: str = "best") -> None:
@@ -53,8 +67,12 @@ def export_run(run: Path, out: Path, *, checkpoint: str = "best") -> None:
     if labels := getattr(task, "labels", None):  # of a table
         model.config.id2label = dict(enumerate(labels))
         model.config.label2id = {label: number for number, label in enumerate(labels)}
+    tokenizer = to_tokenizer(task.units) if isinstance(task, TextTask) else None
     model.save_pretrained(out)
-    (out / "README.md").write_text(_card(request, model, out, RunDirectory(run)), encoding="utf-8")
+    if tokenizer is not None:
+        tokenizer.save_pretrained(out)
+    card = _card(request, model, out, RunDirectory(run), writes=tokenizer is not None)
+    (out / "README.md").write_text(card, encoding="utf-8")
 
 
 def _choices(config: Any) -> tuple[Any, Any]:
@@ -65,7 +83,7 @@ def _choices(config: Any) -> tuple[Any, Any]:
     return described.mixers(), described.connection()
 
 
-def _card(request: Request, model: Any, out: Path, run: RunDirectory) -> str:
+def _card(request: Request, model: Any, out: Path, run: RunDirectory, *, writes: bool) -> str:
     language = type(model).__name__.endswith("CausalLM")
     tests = [line for line in run.metrics() if line["kind"] in ("validation", "test")]
     metrics = ""
@@ -85,6 +103,7 @@ def _card(request: Request, model: Any, out: Path, run: RunDirectory) -> str:
         seed=request.seed,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         folder=out,
+        writing=WRITING.format(folder=out) if writes else "",
         last=model.config.vocab_size - 1,
         metrics=metrics,
     )
