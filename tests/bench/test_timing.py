@@ -140,3 +140,13 @@ def test_the_clock_of_one_thread_counts_work_that_a_call_gives_to_another_thread
         counted.append(time.thread_time() - started)
 
     assert once(elsewhere, processor_seconds) >= counted[0]
+
+
+def test_short_calls_are_timed_in_rows() -> None:
+    ticks = iter(range(100))
+    called: list[str] = []
+    calls = {name: partial(called.append, name) for name in "ab"}
+    seconds = interleave(calls, {"a": 2, "b": 1}, lambda: float(next(ticks)), {"a": 4, "b": 1})
+    assert seconds == {"a": {0: 0.25, 1: 0.25}, "b": {1: 1.0}}
+    assert called.count("a") == 8
+    assert called.count("b") == 1

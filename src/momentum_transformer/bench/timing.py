@@ -23,6 +23,7 @@ processor_seconds: Clock = time.process_time
 Direction = Literal["forward", "forward+backward"]
 DIRECTIONS: tuple[Direction, ...] = ("forward", "forward+backward")
 GEMM = 1024
+SHORT = 1e-3  # a call that takes fewer seconds is timed in rows that take about this long
 PILOT = 2048  # longer sequences are tried at an eighth and a quarter of their length first
 
 
@@ -63,14 +64,15 @@ def time_shape(
             tensors[kind] = inputs(shape, computes=kind)
         calls[contestant.name] = prepare(attend, adapted(contestant, tensors[kind]), direction)
     calls |= _machine(shape)
-    rounds = {}
+    rounds, rows = {}, {}
     for name, call in calls.items():  # the first call warms up, and says how many more there is time for
         try:
-            rounds[name] = budget.rounds(once(call))
+            took = once(call)
+            rounds[name], rows[name] = budget.rounds(took), _row(call, took)
         except (RuntimeError, ValueError, AssertionError) as failure:
             skipped[name] = f"failed: {failure}".splitlines()[0]
-    seconds = interleave({name: calls[name] for name in rounds}, rounds, clock)
-    rows = []
+    seconds = interleave({name: calls[name] for name in rounds}, rounds, clock, rows)
+    found = []
     for contestant in contestants:
         name = contestant.name
         row: dict[str, Any] = {"name": name, "computes": contestant.computes}
@@ -79,13 +81,13 @@ def time_shape(
         else:
             times = list(seconds[name].values())
             row |= {"best": min(times), "median": statistics.median(times), "rounds": len(times)}
-        rows.append(row)
+        found.append(row)
     return {
         "shape": list(shape),
         "direction": direction,
         "gemm_flops": 2 * GEMM**3 / min(seconds["gemm"].values()),
         "triad_bytes": 3 * moved_by_triad(shape) / min(seconds["triad"].values()),
-        "rows": rows,
+        "rows": found,
         "momentum_to_linear": {
             backend: paired_ratio(seconds[f"{backend} momentum"], seconds[f"{backend} linear"])
             for backend in OURS
@@ -120,10 +122,21 @@ def prepare(attend: Attend, tensors: Sequence[Tensor], direction: Direction) -> 
     return forward if direction == "forward" else forward_backward
 
 
+def _row(call: Callable[[], object], took: float) -> int:
+    """How many calls are timed together: a short one meets warm caches and no clock, as in a decoder."""
+    return max(1, int(SHORT / once(call))) if took < 0.1 else 1  # the first call may have been slow to start
+
+
 def interleave(
-    calls: Mapping[str, Callable[[], object]], rounds: Mapping[str, int], clock: Clock = time.perf_counter
+    calls: Mapping[str, Callable[[], object]],
+    rounds: Mapping[str, int],
+    clock: Clock = time.perf_counter,
+    rows: Mapping[str, int] | None = None,
 ) -> dict[str, dict[int, float]]:
-    """Seconds of every call by round. Whoever has fewer rounds takes part in some, evenly spread over all."""
+    """Seconds of every call by round, the mean of a row of calls where `rows` asks for more than one.
+
+    Whoever has fewer rounds takes part in some, evenly spread over all.
+    """
     total = max(rounds.values())
     seconds: dict[str, dict[int, float]] = {name: {} for name in calls}
     names, enough = list(calls), available_memory() / 2
@@ -132,7 +145,7 @@ def interleave(
         for name in names[first:] + names[:first]:
             share = rounds[name]
             if (i + 1) * share // total > i * share // total:
-                seconds[name][i] = once(calls[name], clock)
+                seconds[name][i] = once(calls[name], clock, 1 if rows is None else rows[name])
                 if available_memory() < enough:  # what contestants leave behind in pieces adds up
                     give_back()
     return seconds
@@ -155,11 +168,12 @@ def available_memory() -> float:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), math.inf)
 
 
-def once(call: Callable[[], object], clock: Clock = time.perf_counter) -> float:
-    """Seconds of one call."""
+def once(call: Callable[[], object], clock: Clock = time.perf_counter, times: int = 1) -> float:
+    """Seconds of one call, the mean of so many in a row."""
     start = clock()
-    call()
-    return clock() - start
+    for _ in range(times):
+        call()
+    return (clock() - start) / times
 
 
 def _too_much(shape: Shape, direction: Direction, contestant: Contestant, attend: Attend, budget: Budget) -> str:

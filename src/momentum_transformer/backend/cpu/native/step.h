@@ -3,7 +3,7 @@
 //   u = η (v - δ (s + ρm)ᵀ p);  m ← βm + k uᵀ;  s ← αs + γm;  y = sᵀ q
 //
 // Columns of the state do not see each other. A tile of them is read from memory once: with a delta rule it is still in
-// the first cache when the prediction is known and the tile is updated.
+// a cache when the prediction is known and the tile is updated. The update begins at the last row, the latest one read.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -14,7 +14,9 @@ namespace {
 // α is 1, a number with more digits than T has, or numbers of T, one for each row of s or the same for all.
 enum Fading { FADE_NOTHING, FADE_EXACTLY, FADE_ROWS };
 
-constexpr int STEP_VECTORS = VECTOR_BYTES >= 64 ? 2 : 4;  // of columns of a tile: whole cache lines, and few registers
+// Vectors of columns of a tile. Without momentum as many as registers hold, so that rows are read in sequence; with
+// momentum, whose m doubles what is read and written, tiles of whole cache lines are faster.
+template <bool Momentum> constexpr int STEP_VECTORS = VECTOR_BYTES < 64 ? 4 : Momentum ? 2 : 8;
 
 template <class T> struct HeadStep {  // one head, whose state is d × e
     const T *q, *k, *p;               // features, and what the state is asked to predict
@@ -41,12 +43,12 @@ template <class T> struct HeadStep {  // one head, whose state is d × e
     // What s + ρm predicts for p in the columns x …
     template <int N, bool Momentum>
     FORCE_INLINE void predict(Vec<T> (&sum)[N], int64_t x, int64_t last) const {
-        constexpr int R = 4 / N;  // rows at a time: sums of their own hide latency
+        constexpr int R = N >= 4 ? 1 : 4 / N;  // rows at a time: sums of their own hide latency
         const HeadStep token = *this;
         Vec<T> sums[R][N] = {};
         auto add = [&](int64_t i, int r) INLINE {
             const int64_t row = i * token.e + x;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int j = 0; j < N; j++) {
                 Vec<T> state = read<N>(token.s + row, j, last);
                 if (Momentum && token.rho != 0) state += token.rho * read<N>(token.m + row, j, last);
@@ -55,10 +57,10 @@ template <class T> struct HeadStep {  // one head, whose state is d × e
         };
         int64_t i = 0;
         for (; i + R <= token.d; i += R)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int r = 0; r < R; r++) add(i + r, r);
         for (; i < token.d; i++) add(i, 0);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int j = 0; j < N; j++) {
             sum[j] = sums[0][j];
             for (int r = 1; r < R; r++) sum[j] += sums[r][j];
@@ -69,17 +71,17 @@ template <class T> struct HeadStep {  // one head, whose state is d × e
         const HeadStep token = *this;  // a store may alias what `this` points at, but no copy of it
         Vec<T> u[N], sum[N] = {};
         if (erases) predict<N, Momentum>(u, x, last);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int j = 0; j < N; j++) {
             Vec<T> value = read<N>(v + x, j, last);
             u[j] = eta * (erases ? value - delta * u[j] : value);
             if (!Momentum) u[j] *= gamma;
         }
-        for (int64_t i = 0; i < token.d; i++) {
+        for (int64_t i = token.d - 1; i >= 0; i--) {
             const int64_t row = i * token.e + x;
             const T query = token.q[i], key = token.k[i];
             const T fade = kind == FADE_ROWS ? token.fading[i * token.fading_step] : T(1);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int j = 0; j < N; j++) {
                 Vec<T> state = read<N>(token.s + row, j, last);
                 if (kind == FADE_EXACTLY) state = token.alpha(state);
@@ -94,13 +96,14 @@ template <class T> struct HeadStep {  // one head, whose state is d × e
                 sum[j] += query * state;
             }
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int j = 0; j < N; j++) write<N>(y + x, j, sum[j] * factor, last);
     }
     template <bool Momentum, Fading kind> void all_columns() const {
-        constexpr int W = width<T>, N = STEP_VECTORS;
+        constexpr int W = width<T>, N = STEP_VECTORS<Momentum>;
         int64_t x = 0;
         for (; x + N * W <= e; x += N * W) columns<N, Momentum, kind>(x, W);
+        for (; x + N / 2 * W <= e; x += N / 2 * W) columns<N / 2, Momentum, kind>(x, W);
         for (; x < e; x += W) columns<1, Momentum, kind>(x, min<int64_t>(W, e - x));
     }
     void run(Fading kind) const {
