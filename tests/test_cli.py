@@ -35,7 +35,7 @@ def test_train_evaluate_and_report_in_one_go(tmp_path: Path, capsys: pytest.Capt
 def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("list") == 0
     shown = capsys.readouterr().out
-    first = [line.split()[0] for line in shown.splitlines() if not line.startswith(" ")]
+    first = [line.split()[0] for line in shown.splitlines() if line and not line.startswith(" ")]
     assert {*EXPERIMENTS, *REPRODUCTIONS} <= set(first)  # whole names
     assert max(map(len, shown.splitlines())) <= 80
     assert shown.count("\n") <= 2 * 24  # two screens
@@ -233,10 +233,12 @@ def test_help_has_an_example_and_does_not_wait_for_torch(words: list[str]) -> No
 
 def test_help_fits_into_eighty_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    for kind in get_args(Command):
-        assert run(kind.__name__.lower(), "--help") == 0
+    for words in ((), *((kind.__name__.lower(),) for kind in get_args(Command)), ("train", "text")):
+        assert run(*words, "--help") == 0
         lines = capsys.readouterr().out.splitlines()
-        assert all(len(line.rstrip()) <= 80 for line in lines if not line.startswith("usage:")), kind
+        assert all(len(line.rstrip()) <= 80 for line in lines), words
+        assert " ".join(("usage: momentum", *words[:1], "[-h]")) in lines[0]
+        assert "train" not in words or lines[0].endswith("NAME")
 
 
 def test_who_reads_only_the_beginning_gets_no_traceback() -> None:

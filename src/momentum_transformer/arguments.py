@@ -4,8 +4,11 @@ import dataclasses
 import difflib
 import io
 import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, Union, cast, get_type_hints
 
@@ -32,6 +35,7 @@ APPLIES: dict[str, dict[str, str]] = {  # command → flag that is not for every
 
 
 UNKNOWN = "?"  # what a command is about, where that is not known: no flag is refused
+COLOURS = r"\x1b\[[0-9;]*m"
 NUMBERS = {"invalid literal for int": "a whole number", "could not convert string to float": "a number"}
 
 
@@ -65,15 +69,34 @@ def parse(
             hidden = set()
         _check(named[name], name, words[1:], hidden, subject, check_subject)
         named[name] = _without(named[name], hidden)
-    said = io.StringIO()
+    if name is not None and ("-h" in words or "--help" in words):
+        words = [name, "--help"]  # the flags are those of the subject; its usage has a place for it
+    said, shown = io.StringIO(), _Shown()
     try:
-        with redirect_stderr(said):
+        with redirect_stderr(said), redirect_stdout(shown):
             union: Any = Union[tuple(named.values())]  # noqa: UP007 (made of a list)
             return tyro.cli(union, prog="momentum", description=description, args=list(words))
     except SystemExit as stop:
         if not stop.code:
+            sys.stdout.write(shown.narrow())
             raise
         raise UsageError(_first_sentence(said.getvalue())) from None
+
+
+class _Shown(io.TextIOWrapper):
+    """Help, kept to be shown as the terminal would have it, in what it can show."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), sys.stdout.encoding, "replace")
+        self.isatty = sys.stdout.isatty  # type: ignore[method-assign]
+
+    def narrow(self) -> str:
+        """With a usage as wide as the terminal, and without all commands in it, which stand below."""
+        self.seek(0)
+        usage, rest = re.sub(COLOURS, "", self.readline()), self.read()
+        columns = shutil.get_terminal_size().columns
+        usage = re.sub(r"\{[^}]*\}", "COMMAND ...", usage)
+        return textwrap.fill(usage, columns, subsequent_indent="    ", break_on_hyphens=False) + "\n" + rest
 
 
 def _subject(name: str, words: Sequence[str]) -> str | None:
@@ -150,7 +173,7 @@ def _without(kind: type, hidden: set[str]) -> type:
 
 def _first_sentence(box: str) -> str:
     """What stands below the title of a framed message, up to the next rule, as one line."""
-    lines = [line.strip(" │|╭╮╰╯+") for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()]
+    lines = [line.strip(" │|╭╮╰╯+") for line in re.sub(COLOURS, "", box).splitlines()]
     said: list[str] = []
     for line in filter(None, lines[1:]):
         if line.strip("─-"):

@@ -1,4 +1,4 @@
-"""Train, compare and sample momentum transformers and their peers. --version says which this is."""
+"""Train, compare and sample momentum transformers; --version says which this is."""
 
 import os
 import sys

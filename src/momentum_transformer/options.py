@@ -63,8 +63,7 @@ class Train:
     fidelity: str = "paper"
     """Long Range Arena: paper (its equations, true masks) or released (what the authors' code does)."""
     source: tuple[Path, ...] = ()
-    """Text: the files and folders to learn from; translation: a file, one sentence a line; table: a .csv, .tsv or
-    .jsonl file. Each plain or gz. Images: a folder of PNG and JPEG files, or a tar archive of them."""
+    """Files or folders of text; a file of sentences, one a line; a .csv, .tsv or .jsonl; a folder or tar of images."""
     target: MaybePath = None
     """Translation: its translations, line by line."""
     text_column: MaybeText = None

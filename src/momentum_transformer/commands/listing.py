@@ -14,10 +14,12 @@ def show_all(console: Console) -> None:
     for experiment in EXPERIMENTS.values():
         table.add_row(experiment.name, experiment.title, experiment.minutes.get("small", "–"))
     console.print(table)
+    console.print()
     table = _table(Column("reproduce", no_wrap=True), Column("what", overflow="fold"), "runs")
     for study in REPRODUCTIONS.values():
         table.add_row(study.name, study.title, str(len(study.lines)))
     console.print(table)
+    console.print()
     console.print("small: one model on two CPU cores. momentum list NAME shows models, scales and settings.")
 
 

@@ -14,6 +14,7 @@ from ..data.folder import data_root
 from ..training.checkpoint import load_model, read_checkpoint
 from ..training.distributed import World, join_world
 from ..training.loop import evaluate, train
+from ..training.progress import in_words
 from ..training.run_directory import RunDirectory, RunError, provenance
 from ..training.task import HasTest, KnowsItsRun, Task
 from . import EXPERIMENTS
@@ -243,7 +244,7 @@ def _conclude(task: Task, request: Request, run: RunDirectory, world: World) -> 
     torch.manual_seed(request.seed)  # the same draws whether this process has trained or only carried on
     if isinstance(task, HasTest):
         metrics = _score_test(task, request.config, run, world, "best")
-        shown = " ".join(f"{name} {value:.4f}" for name, value in list(metrics.items())[:SHOWN])
+        shown = in_words(dict(list(metrics.items())[:SHOWN]))
         more = f" and {len(metrics) - SHOWN} more in metrics.jsonl" if len(metrics) > SHOWN else ""
         console = Console(quiet=not world.leads)
         console.print(f"test split: {shown}{more}", highlight=False, soft_wrap=not console.is_terminal)

@@ -36,6 +36,12 @@ def progress_bar(console: Console) -> Bar:
     return Bar(*columns, console=console)
 
 
+def in_words(metrics: dict[str, float]) -> str:
+    """Scores in a line for a reader: what is the loss once more, as nats per character of bytes are, is left out."""
+    kept = {name: value for name, value in metrics.items() if name == "loss" or value != metrics.get("loss")}
+    return "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in kept.items())
+
+
 class Progress:
     def __init__(self, title: str, steps: int, done: int, *, leads: bool) -> None:
         self.title, self.steps, self.done = title, steps, done
@@ -73,9 +79,8 @@ class Progress:
             with suppress(OSError):
                 self.console.print(line, highlight=False, soft_wrap=True)
         else:
-            scores = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in metrics.items())
             with suppress(OSError):
-                self.console.print(f"step {step}: {scores}", highlight=False)
+                self.console.print(f"step {step}: {in_words(metrics)}", highlight=False)
 
     def sampled(self, text: str) -> None:
         """What the model writes now, on a terminal."""
