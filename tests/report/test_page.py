@@ -100,6 +100,15 @@ def test_models_of_one_text_are_compared_by_its_bytes_whatever_their_tokens_are(
     assert "No comparison here comes out the same way in every pair of seeds." in text
 
 
+def test_a_score_that_is_the_loss_once_more_has_no_column(tmp_path: Path) -> None:
+    request = Request("text", "momentum", "tiny", 0, ("data.source=my.txt",))
+    add_run(tmp_path / "runs", request, {"loss": 2.0, "bits_per_byte": 2.9, "nats_per_character": 2.0}, loss=2.0)
+    write_report([tmp_path / "runs"], tmp_path / "report")
+    header = (tmp_path / "report" / "text-tiny-1-runs.md").read_text().splitlines()[0]
+    assert "test bits per byte" in header
+    assert "test nats" not in header
+
+
 def test_the_cells_of_a_confusion_matrix_say_what_they_are_and_follow_the_theme(tmp_path: Path) -> None:
     request = Request("table", "momentum", "tiny", 0, ("data.source=my.csv",))
     add_run(tmp_path / "runs", request, {"accuracy": 0.7, "f1": 0.7})
@@ -110,6 +119,7 @@ def test_the_cells_of_a_confusion_matrix_say_what_they_are_and_follow_the_theme(
     page, _ = write_report([tmp_path / "runs"], tmp_path / "report")
     text = page.read_text()
     assert 'data-says="spam taken for ham: 4 rows, 40.0 %"' in text
+    assert 'class="headline"' not in text  # nothing is compared
     assert "<image" not in text
 
 

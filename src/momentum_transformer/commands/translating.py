@@ -79,7 +79,7 @@ class _Work:
         place.flush()
 
     def __str__(self) -> str:
-        said = f"{self.done:,} lines in {self.seconds:.1f} s"
+        said = f"{self.done:,} line{'s' * (self.done != 1)} in {self.seconds:.1f} s"
         if not self.source:
             return said
         rates = self.source / self.seconds, self.target / self.seconds

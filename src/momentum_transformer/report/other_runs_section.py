@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.figure import Figure
 
 from ..experiments import EXPERIMENTS
@@ -79,9 +80,11 @@ def _section(experiment: str, scale: str, source: str, number: int, found: list[
 
 
 def _shared(scores: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The first scores that all of these have."""
+    """The first scores that all of these have, without what is the loss once more, as nats a character of bytes."""
     names = [name for name, value in scores[0].items() if name not in BESIDES and not isinstance(value, str)]
-    return [name for name in names if all(name in score for score in scores)][:MOST_METRICS]
+    shared = [name for name in names if all(name in score for score in scores)]
+    same = {name for name in shared if all(np.array_equal(score[name], score.get("loss", np.nan)) for score in scores)}
+    return [name for name in shared if name == "loss" or name not in same][:MOST_METRICS]
 
 
 def _samples(found: Sequence[Group]) -> list[tuple[Group, Run]]:

@@ -121,7 +121,7 @@ def _figure(found: Sequence[Group], best: Run) -> Figure:
             plot_curve(left, group, "step", "accuracy")
         left.set_xlabel("training steps")
         left.set_ylabel("validation accuracy")
-        left.legend(loc="lower right")
+        left.legend(loc="best")
         _heat(right, best)
     return figure
 

@@ -24,7 +24,7 @@ from .interactive import SCRIPT, interactive, palette
 from .other_runs_section import other_sections
 from .own_data_section import OWN, own_sections
 from .regression_section import regression_sections
-from .section import SETTLED, Section
+from .section import SETTLED, UNSETTLED, Section
 from .tables import Table
 
 VERSIONS = ("momentum-transformer", "torch", "numpy")
@@ -124,7 +124,7 @@ def _page(sections: Sequence[Section], drawn: Sequence[str], runs: Sequence[Run]
 
 
 def _headline(sections: Sequence[Section]) -> str:
-    """The verdicts on which all seeds agree."""
+    """The verdicts on which all seeds agree; nothing where nothing is compared."""
     ending = f": {SETTLED}."
     agreed = "".join(
         f'<li>{html.escape(finding.removesuffix(ending))} (<a href="#{section.name}">'
@@ -133,6 +133,9 @@ def _headline(sections: Sequence[Section]) -> str:
         for finding in section.findings
         if finding.endswith(ending)
     )
+    doubtful = tuple(f": {verdict}." for verdict in UNSETTLED)
+    if not agreed and not any(finding.endswith(doubtful) for section in sections for finding in section.findings):
+        return ""
     if not agreed:
         return '<div class="headline"><p>No comparison here comes out the same way in every pair of seeds.</p></div>'
     return f'<div class="headline"><p><b>True in every pair of seeds:</b></p><ul>{agreed}</ul></div>'

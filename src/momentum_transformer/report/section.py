@@ -23,14 +23,17 @@ class Section:
 
 
 SETTLED = "yes, in every pair of seeds"
+OVERLAP = "on average, but the seeds overlap"
+ONE_SEED = "but with one seed only"
+UNSETTLED = (f"yes, {ONE_SEED}", f"no, {ONE_SEED}", OVERLAP, "no")
 
 
 def separated(better: np.ndarray, worse: np.ndarray) -> str:
     """Whether lower is lower, in words: for every pair of seeds, on average only, or not."""
     if min(len(better), len(worse)) == 1:
-        return "yes, but with one seed only" if better.mean() < worse.mean() else "no, but with one seed only"
+        return f"{'yes' if better.mean() < worse.mean() else 'no'}, {ONE_SEED}"
     if better.max() < worse.min():
         return SETTLED
     if better.mean() < worse.mean():
-        return "on average, but the seeds overlap"
+        return OVERLAP
     return "no"
