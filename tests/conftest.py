@@ -38,7 +38,11 @@ EQUATIONS = (
 if os.environ.get("MOMENTUM_CHECK_SHAPES", "1") == "1":
     install_import_hook([f"momentum_transformer.ops.{name}" for name in EQUATIONS], "beartype.beartype")
 
+from momentum_transformer.backend.cpu.build import VARIANTS
+from momentum_transformer.backend.cpu.library import Missing, native
+
 torch.set_num_threads(1)  # pytest-xdist runs one worker a core
+HOURS = 2 * 3600  # seconds
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
@@ -46,7 +50,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of a test marked `grid`, cases that show no value of a parameter for the first time are slow.
 
     The order in which they are looked at is mixed, the same in every process, so that values meet in odd pairs.
+    What is slow has hours, since on a busy machine it takes many times as long.
     """
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.timeout(HOURS))
     if os.environ.get("MOMENTUM_WHOLE_GRID") == "1":
         return
     shown: dict[str, set[tuple[int, str]]] = defaultdict(set)
@@ -64,3 +72,19 @@ def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MOMENTUM_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(params=VARIANTS)
+def instruction_set(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The kernels in every one that this processor has, or in the one that MOMENTUM_ISA names."""
+    named = os.environ.get("MOMENTUM_ISA", request.param)
+    if named != request.param:
+        pytest.skip(f"MOMENTUM_ISA is {named}")
+    monkeypatch.setenv("MOMENTUM_ISA", request.param)
+    native.cache_clear()
+    found = native()
+    if isinstance(found, Missing):
+        native.cache_clear()
+        pytest.skip(found.reason)
+    yield found.variant
+    native.cache_clear()

@@ -1,12 +1,40 @@
-"""The members of the family as rows: what each chooses, made from a seed. One table for all tests."""
+"""What tests go through: members of the family, backends, shapes, masks, mixers, residual rules. One table for all.
+
+A test that needs fewer of them chooses by name; what only one test goes through stands in that test.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
+from momentum_transformer import (
+    AdaptiveMomentumResidual,
+    DeltaAttention,
+    GatedDeltaAttention,
+    GatedMomentumAttention,
+    LinearAttention,
+    MomentumAttention,
+    MomentumDeltaAttention,
+    MomentumResidual,
+    PlainResidual,
+    RetentionAttention,
+    SoftmaxAttention,
+    WindowAttention,
+)
+from momentum_transformer.backend.cpu.native_backend import status
+from momentum_transformer.layers import DifferenceResidual, LearnedMomentumAttention, Mixer, Residual
+
+BACKENDS = ("recurrent", "chunked", "quadratic", "native")  # of momentum attention; a member has no quadratic form
+needs_native = pytest.mark.skipif(status() is not None, reason=f"native kernels: {status()}")
+# how far native results may be from exact ones, relative to the largest number of a tensor
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
+NARROW = (torch.bfloat16, torch.float16)
+
 B, H, N, D, E = 2, 4, 37, 5, 3
+LENGTHS = (0, 1, 2, 7, 8, 9, 16, 17, 65, 129)  # around the borders of tiles and chunks
 
 Make = Callable[..., Tensor]
 
@@ -104,3 +132,52 @@ def inputs(member: str, n: int = N, *, dtype: torch.dtype = torch.float64, key_h
 def leaves(given: dict[str, Any]) -> dict[str, Tensor]:
     """What can be differentiated by."""
     return {name: x for name, x in given.items() if isinstance(x, Tensor) and x.requires_grad}
+
+
+def masks(n: int = N) -> dict[str, Tensor | None]:
+    """Which tokens exist, (B, n)."""
+    place = torch.arange(n).expand(B, n)
+    interior = torch.rand(B, n, generator=torch.Generator().manual_seed(7)) > 0.4
+    return {
+        "no mask": None,
+        "right padding": place < torch.tensor([[n], [n - n // 3]]),
+        "left padding": place >= torch.tensor([[n // 4], [0]]),
+        "holes": interior,
+        "one sample empty": torch.stack([interior[0], torch.zeros(n, dtype=torch.bool)]),
+    }
+
+
+RESET = torch.rand(B, N, generator=torch.Generator().manual_seed(4)) > 0.9
+# the same as arguments, and documents that begin anywhere
+HIDDEN: dict[str, dict[str, Tensor]] = {
+    **{name: {} if mask is None else {"key_mask": mask} for name, mask in masks().items()},
+    "resets": {"reset": RESET},
+    "holes and resets": {
+        "reset": RESET,
+        "key_mask": torch.rand(B, N, generator=torch.Generator().manual_seed(5)) > 0.3,
+    },
+}
+
+MIXERS: dict[str, Mixer] = {
+    "softmax": SoftmaxAttention(),
+    "window": WindowAttention(3),
+    "linear": LinearAttention(),
+    "momentum": MomentumAttention(beta=0.6, gamma=0.9),
+    "learned momentum": LearnedMomentumAttention(MomentumAttention(beta=0.6, gamma=0.9)),
+    "retention": RetentionAttention(),
+    "delta": DeltaAttention(),
+    "gated delta": GatedDeltaAttention(),
+    "momentum delta": MomentumDeltaAttention(),
+    "gated momentum": GatedMomentumAttention(),
+}
+RESIDUALS: dict[str, Residual] = {
+    "plain": PlainResidual(),
+    "momentum": MomentumResidual(beta=0.9, gamma=0.7),
+    "difference": DifferenceResidual(beta=0.3),
+    "adaptive": AdaptiveMomentumResidual(gamma=0.9),
+}
+
+
+def mixers(*names: str) -> dict[str, Mixer]:
+    """Some of them."""
+    return {name: MIXERS[name] for name in names}

@@ -12,15 +12,10 @@ from torch import Tensor, nn
 
 from momentum_transformer import (
     AdaptiveMomentumResidual,
-    DeltaAttention,
     Encoder,
     GatedDeltaAttention,
-    GatedMomentumAttention,
-    LinearAttention,
     MomentumAttention,
-    MomentumDeltaAttention,
     PerformerAttention,
-    RetentionAttention,
     ShortConvolution,
     SoftmaxAttention,
     momentum_attention,
@@ -29,21 +24,16 @@ from momentum_transformer import (
 from momentum_transformer.context import context_parallel, current_context
 from momentum_transformer.layers.reformer import ReformerAttention
 
-from .family import MEMBERS, B, inputs, leaves
+from .family import MEMBERS, B, inputs, leaves, mixers
 from .processes import run_together
 from .ranks import Ranks, threads_for_processes
 
 N = 21
 CUTS = {2: (0, 8, N), 3: (0, 1, 9, N), 4: (0, 2, 11, 11, N)}  # parts of different lengths, one of them empty
 MIXERS = {
-    "linear": LinearAttention(),
+    **mixers("linear", "retention", "delta", "gated delta", "momentum delta", "gated momentum"),
     "momentum with a convolution": MomentumAttention(beta=0.6, convolution=ShortConvolution()),
     "performer": PerformerAttention(features=8),
-    "retention": RetentionAttention(),
-    "delta": DeltaAttention(),
-    "gated delta": GatedDeltaAttention(),
-    "momentum delta": MomentumDeltaAttention(),
-    "gated momentum": GatedMomentumAttention(),
 }
 WITHOUT_RESETS = ("performer",)
 

@@ -202,3 +202,19 @@ def test_architecture_lists_every_file(name: str) -> None:
     picture = (ROOT / "docs" / "architecture.md").read_text()
     for path in (ROOT / "src" / "momentum_transformer" / name).glob("*.py"):
         assert path.name == "__init__.py" or f"    {path.name} " in picture, path.name
+
+
+def test_architecture_names_every_source_file() -> None:
+    words = set(re.findall(r"\w+", (ROOT / "docs" / "architecture.md").read_text()))
+    sources = [path for path in (ROOT / "src").rglob("*") if path.suffix in (".py", ".h", ".cpp")]
+    assert [path.name for path in sources if path.stem not in words | {"__init__", "__main__"}] == []
+
+
+def test_the_readmes_tree_has_every_folder() -> None:
+    tree = (ROOT / "README.md").read_text().split("## The tree\n")[1].split("```")[1]
+    named = set(re.findall(r"^ *([\w.]+/?) ", tree, flags=re.MULTILINE))
+    package = ROOT / "src" / "momentum_transformer"
+    folders = {f"{path.name}/" for path in package.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders <= named
+    for name in named - {"src/momentum_transformer/"}:
+        assert (package / name).exists() or (ROOT / name).exists(), name

@@ -15,6 +15,7 @@ from tests.faults.evidence import evidence, lose_power, lost
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="a C compiler makes the faults")
 
 
+@pytest.mark.timeout(3600)  # a minute, and many of them on a busy machine
 def test_no_fault_leaves_a_run_stuck_lost_or_different(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.faults", "--quick", "--out", str(tmp_path / "faults.json")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent)

@@ -43,7 +43,6 @@ def test_every_hint_goes_through_one_function() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_wheel_and_the_sources_hold_what_they_must(tmp_path: Path) -> None:
     pytest.importorskip("setuptools", minversion="77")
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "Makefile"):

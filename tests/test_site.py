@@ -105,6 +105,14 @@ def test_formulas_are_rendered_when_the_site_is_built(built: tuple[Path, str]) -
     assert "\\" not in text
 
 
+def test_names_in_tables_break_where_their_parts_meet_and_sizes_nowhere(built: tuple[Path, str]) -> None:
+    page = (built[0] / "paper-to-code.html").read_text()
+    assert "<code>momentum_<wbr />transformer.<wbr />layers.<wbr />block.<wbr />Attention</code>" in page
+    assert "<code>tests/<wbr />models/<wbr />test_<wbr />encoder.py::<wbr />test_" in page
+    assert '<span class="unbroken">--source</span> <span' in (built[0] / "own-data.html").read_text()
+    assert '<td class="unbroken">(64, 8, 128, 32)</td>' in (built[0] / "performance.html").read_text()
+
+
 def test_figures_that_move_are_part_of_their_page(built: tuple[Path, str]) -> None:
     page = (built[0] / "idea.html").read_text()
     assert page.count('<figure class="moving"><svg') == len(list((ROOT / "docs" / "figures").glob("moving-*.svg")))

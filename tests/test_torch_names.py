@@ -7,22 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from momentum_transformer import (
-    GatedDeltaAttention,
-    LinearAttention,
-    MomentumAttention,
     SoftmaxAttention,
     momentum_attention,
 )
 from momentum_transformer.layers import Mixer
 from momentum_transformer.nn import TransformerEncoder, TransformerEncoderLayer, scaled_dot_product_attention
 
+from .family import mixers
+
 B, H, N, D = 3, 4, 9, 32
-MIXERS: dict[str, Mixer] = {
-    "momentum": MomentumAttention(beta=0.6, gamma=0.9),
-    "linear": LinearAttention(),
-    "softmax": SoftmaxAttention(),
-    "gated-delta": GatedDeltaAttention(),
-}
+MIXERS = mixers("momentum", "linear", "softmax", "gated delta")
 SCATTERED = torch.arange(N)[:, None] % 3 == torch.arange(N) % 2
 CAUSAL = nn.Transformer.generate_square_subsequent_mask(N)
 

@@ -17,9 +17,9 @@ def code(header: str) -> str:
 
 
 def constants(headers: tuple[str, ...]) -> dict[str, int]:
-    """Every `constexpr int64_t NAME = number`, and every name of an enumeration with its number."""
-    text = "".join(map(code, headers))
-    found = {name: int(value) for name, value in re.findall(r"constexpr int64_t (\w+) = (\d+);", text)}
+    """Every NAME = number of a `constexpr int64_t`, and every name of an enumeration with its number."""
+    declared = re.findall(r"constexpr int64_t ([^;]*);", "".join(map(code, headers)))
+    found = {name: int(value) for one in declared for name, value in re.findall(r"\b(\w+) = (\d+)\b(?! *[*+<])", one)}
     for names in enumerations(headers).values():
         found |= {name: number for number, name in enumerate(names)}
     return found

@@ -8,11 +8,9 @@ from torch import Tensor
 
 from momentum_transformer import linear_attention, momentum_attention
 from momentum_transformer.backend.cpu import bidirectional_operator, causal_operator
-from momentum_transformer.backend.cpu.library import Missing, native
+from tests.family import TOLERANCE, needs_native
 
-pytestmark = pytest.mark.skipif(isinstance(native(), Missing), reason=f"native kernels: {native()}")
-# relative to the largest number of a result
-TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
+pytestmark = needs_native
 BETAS = (None, 0.0, 0.6, 0.999, torch.tensor([0.1, 0.5, 0.9, 0.99]))
 SHAPES = [
     (2, 4, 17, 33, 5, 7),

@@ -1,6 +1,7 @@
 """The border to native code: what operators are given, Ctrl-C, forks, and a damaged library."""
 
 import ctypes
+import ctypes.util
 import os
 import signal
 import subprocess
@@ -23,9 +24,9 @@ from momentum_transformer.backend.cpu import (  # noqa: F401 (they register oper
     row_norm_operator,
 )
 from momentum_transformer.backend.cpu.build import LIBRARY, SEAL, is_whole
-from momentum_transformer.backend.cpu.library import Missing, Problem, native
+from momentum_transformer.backend.cpu.library import Problem
+from tests.family import needs_native
 
-needs_native = pytest.mark.skipif(isinstance(native(), Missing), reason="the native kernels are not compiled")
 pytestmark = needs_native
 OPS = torch.ops.momentum
 B, H, N, D, E = 2, 3, 5, 4, 6
@@ -111,11 +112,18 @@ OPERATORS: dict[str, Callable[[], list[Any]]] = {
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int32, torch.int64, torch.bool, torch.complex64)
 
 
-def spoiled(random: Random, x: Tensor) -> Tensor:
-    """The tensor in another shape, dtype, layout, or with other numbers."""
-    if not x.numel():
-        return x.new_empty(0)
-    match random.randrange(9):
+NUMBERS = (-1, 0, 3, 127, 2**31, 2**62, -(2**63), 1.5, float("nan"))
+
+
+def spoiled(random: Random, x: Any) -> Any:
+    """A tensor in another shape, dtype, layout, or with other numbers, or nothing; an option of another value."""
+    if isinstance(x, list):
+        return random.choice((x[:-1], x + x, [not one for one in x], []))
+    if not isinstance(x, Tensor):
+        return random.choice((None, not x, *NUMBERS))
+    if not (x.ndim and x.numel()):
+        return None
+    match random.randrange(13):
         case 0:
             return x.to(random.choice(DTYPES))
         case 1:
@@ -132,6 +140,14 @@ def spoiled(random: Random, x: Tensor) -> Tensor:
             return x.new_empty(0)
         case 7:
             return x.narrow(0, 0, 1).expand(x.shape)
+        case 8:
+            return x.to("meta")
+        case 9:
+            return x.new_empty([random.choice((0, size)) for size in x.shape])
+        case 10:
+            return x.flip(random.randrange(x.ndim))
+        case 11:
+            return None
         case _:
             return torch.full_like(x, random.choice((-1, 1, 2**30, 127)))
 
@@ -154,14 +170,12 @@ def served(name, cases):
 def serve(name, random):
     arguments = OPERATORS[name]()
     for _ in range(random.choice((1, 1, 2))):
-        place = random.choice([i for i, x in enumerate(arguments) if isinstance(x, torch.Tensor)])
-        arguments[place] = random.choice((None, spoiled(random, arguments[place])))
-        if isinstance(arguments[place], torch.Tensor) and not arguments[place].ndim:
-            arguments[place] = None
+        place = random.choice([i for i, x in enumerate(arguments) if x is not None])
+        arguments[place] = spoiled(random, arguments[place])
     try:
         getattr(OPS, name)(*arguments)
         return True
-    except (ValueError, IndexError, RuntimeError, AttributeError):  # the last one for a missing tensor
+    except (ValueError, IndexError, RuntimeError, AttributeError, TypeError):  # the last two for a missing tensor
         return False
 for name in OPERATORS:
     print(name, flush=True)
@@ -181,13 +195,34 @@ def python(program: str, *arguments: str, **environment: str) -> subprocess.Comp
     )
 
 
+# glibc's allocator notices what is written outside of tensors; since 2.34 its checks are a library of their own
+CHECKS = ctypes.util.find_library("c_malloc_debug")
+WATCHED = {"MALLOC_CHECK_": "3", "MALLOC_PERTURB_": "165", **({"LD_PRELOAD": CHECKS} if CHECKS else {})}
+BEYOND = """
+import ctypes, torch
+x = torch.zeros(4)
+ctypes.memset(x.data_ptr() + 16, 0, 1)
+del x
+"""
+
+
+@pytest.mark.skipif(CHECKS is None, reason="the allocator has no such library")
+def test_one_byte_beyond_a_tensor_is_noticed() -> None:
+    assert python(BEYOND, **WATCHED).returncode == -signal.SIGABRT
+
+
+def test_every_operator_is_spoiled() -> None:
+    names = vars(torch._C)["_dispatch_get_all_op_names"]()
+    assert {name for name in names if name.startswith("momentum::")} == {f"momentum::{name}" for name in OPERATORS}
+
+
 def test_spoiled_arguments_are_refused_or_harmless() -> None:
-    """In a process of its own, whose allocator notices what is written outside of tensors."""
-    done = python(BORDER, "100", MALLOC_CHECK_="3", MALLOC_PERTURB_="165")
+    """In a process of its own, which would crash."""
+    done = python(BORDER, "150", **WATCHED)
     words = done.stdout.split()
     assert (done.returncode, done.stderr) == (0, ""), words[-1:]
     assert words[::2] == list(OPERATORS)
-    assert all(0 < int(served) < 100 for served in words[1::2])
+    assert all(0 < int(served) < 150 for served in words[1::2])
 
 
 @pytest.mark.parametrize(
@@ -215,6 +250,8 @@ LONG_CALL = """
 import os, signal, sys, threading, time
 import torch
 from momentum_transformer import momentum_attention, recurrent_attention
+from momentum_transformer.backend.cpu.row_norm_operator import normalized
+from momentum_transformer.backend.surroundings import short_convolution
 torch.set_num_threads(1)
 q = torch.rand(1, 2, 600_000, 64)
 q.requires_grad_(sys.argv[1] == "backward")
@@ -223,6 +260,10 @@ if sys.argv[1] == "family":
     call = lambda: recurrent_attention(q, q, q, alpha=0.9, backend="native")
 if sys.argv[1] == "bidirectional":
     call = lambda: momentum_attention(q, q, q, beta=0.5, causal=False, backend="native")
+if sys.argv[1] == "norm":
+    call = lambda: normalized(q, None, None, mean=True, eps=1e-5)
+if sys.argv[1] == "convolution":
+    call = lambda: short_convolution(q.flatten(0, 1), torch.rand(64, 4), silu=True)
 if sys.argv[1] == "backward":
     y = call().sum()
     call = lambda: y.backward()
@@ -240,7 +281,7 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("which", ["forward", "backward", "family", "bidirectional"])
+@pytest.mark.parametrize("which", ["forward", "backward", "family", "bidirectional", "norm", "convolution"])
 def test_ctrl_c_ends_a_long_call(which: str) -> None:
     done = python(LONG_CALL, which)
     assert done.returncode == 0, done.stderr
@@ -284,6 +325,7 @@ def test_a_second_ctrl_c_waits_for_the_kernels(monkeypatch: pytest.MonkeyPatch) 
 FORKED = """
 import os, torch
 from momentum_transformer import momentum_attention
+from tests.family import needs_native
 torch.set_num_threads(2)
 q = torch.rand(4, 4, 300, 16, generator=torch.Generator().manual_seed(0))
 call = lambda: momentum_attention(q, q, q, beta=0.5, backend="native")

@@ -8,17 +8,13 @@ import torch
 from torch import Tensor
 
 from momentum_transformer import RecurrentState, recurrent_attention
-from momentum_transformer.backend.cpu.library import Missing, native
 from momentum_transformer.backend.cpu.recurrent_operator import segment
 from tests import family
-from tests.family import MEMBERS
+from tests.family import HIDDEN, MEMBERS, NARROW, TOLERANCE, needs_native
 from tests.ops.cases import assert_all_close
-from tests.ops.test_family import HIDDEN, everything, some_state
+from tests.ops.test_family import everything, some_state
 
-pytestmark = pytest.mark.skipif(isinstance(native(), Missing), reason=f"native kernels: {native()}")
-TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
-
-
+pytestmark = needs_native
 SEGMENT = segment(family.E, 2)
 
 
@@ -98,18 +94,18 @@ def test_the_number_of_threads_does_not_change_a_bit_of_any_member(heads: int) -
 @pytest.mark.parametrize("width", [1, 7, 16, 24, 40, 70])
 def test_every_instruction_set_knows_the_family(instruction_set: str, width: int) -> None:
     assert instruction_set
-    for dtype, tolerance in TOLERANCE.items():
+    for dtype in (torch.float64, torch.float32):
         given = wide_inputs(2, 40, 9, width, dtype)
         exact = {name: double(x) for name, x in given.items()}
         for names in ({"alpha", "eta", "delta"}, {"alpha"}, set(given)):
             chosen = {"q", "k", "v"} | names
             found = everything({name: given[name] for name in sorted(chosen)}, backend="native")
             wanted = everything({name: exact[name] for name in sorted(chosen)}, backend="recurrent")
-            assert_same(found, wanted, tolerance)
+            assert_same(found, wanted, TOLERANCE[dtype])
 
 
 @pytest.mark.kernels
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
 @pytest.mark.parametrize("member", ["KDA", "everything"])
 def test_narrow_inputs_of_any_layout_are_computed_in_float32(member: str, dtype: torch.dtype) -> None:
     given = family.inputs(member, dtype=dtype)

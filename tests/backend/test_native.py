@@ -18,8 +18,8 @@ from momentum_transformer import backends, linear_attention, momentum_attention
 from momentum_transformer.backend.cpu.build import BuildError, build, compiler
 from momentum_transformer.backend.cpu.causal_operator import SEGMENT
 from momentum_transformer.backend.cpu.library import Missing, native
+from tests.family import needs_native
 
-needs_native = pytest.mark.skipif(isinstance(native(), Missing), reason=f"native kernels: {native()}")
 LONG = 5 * SEGMENT + 7  # where sums go from segment to segment
 # how far rounding carries, relative to the largest number of a result; gradients cancel more than outputs do
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
@@ -467,7 +467,6 @@ def test_no_compiler_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 @needs_native
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_sanitizers_find_nothing(tmp_path: Path, instruction_set: str) -> None:
     """The fuzz again, on a library that watches every address and every undefined operation."""
     try:

@@ -1,6 +1,5 @@
 """One token of any member is one native step, and what was checked once is not checked again, nor checked less."""
 
-import ctypes
 from typing import Any
 
 import pytest
@@ -9,12 +8,10 @@ from torch import Tensor
 
 from momentum_transformer import RecurrentState, recurrent_attention
 from momentum_transformer.backend.cpu import repeated_step
-from momentum_transformer.backend.cpu.library import Step
-from momentum_transformer.backend.cpu.native_backend import status
 from momentum_transformer.ops.feature_maps import l2_normalized
-from tests.family import MEMBERS, inputs
+from tests.family import MEMBERS, inputs, needs_native
 
-pytestmark = pytest.mark.skipif(status() is not None, reason=f"native kernels: {status()}")
+pytestmark = needs_native
 
 
 def token(given: dict[str, Any], i: int) -> dict[str, Any]:
@@ -122,7 +119,3 @@ def test_other_shapes_after_a_prepared_call_are_refused(changes: dict[str, Any],
     recurrent_attention(**gated_delta())
     with pytest.raises(ValueError, match=message):
         recurrent_attention(**gated_delta(**changes))
-
-
-def test_a_prepared_call_packs_the_structure_of_the_kernel() -> None:
-    assert repeated_step.LAYOUT.size == ctypes.sizeof(Step)

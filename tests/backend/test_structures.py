@@ -1,14 +1,18 @@
 """What C++ and Python share is the same on both sides: every field of every structure, every number of every name."""
 
 import ctypes
+import re
+from typing import Any
 
 import pytest
 
-from momentum_transformer.backend.cpu import library
-from momentum_transformer.backend.cpu.causal_operator import DTYPES
+from momentum_transformer.backend.cpu import library, repeated_step
+from momentum_transformer.backend.cpu.causal_operator import DTYPES, SEGMENT
+from momentum_transformer.backend.cpu.convolution_operator import MOST_TAPS
+from momentum_transformer.backend.cpu.recurrent_operator import BLOCK
 from momentum_transformer.backend.cpu.row_norm_operator import NORM_TOKENS
 from momentum_transformer.backend.cpu.step_operator import FEATURES
-from momentum_transformer.decoding.program import ACTIVATIONS, GATES
+from momentum_transformer.decoding.program import ACTIVATIONS, GATES, PANEL
 from momentum_transformer.ops.coefficients import Coefficients
 from momentum_transformer.ops.row_norm import GATINGS
 
@@ -60,6 +64,22 @@ def test_kinds_of_tasks_are_their_structures() -> None:
 
 
 def test_constants_are_equal() -> None:
-    found = constants(HEADERS)
+    found = constants((*HEADERS, "convolution.h", "linear.h", "sequence.h"))
     assert found["NORM_TOKENS"] == NORM_TOKENS
+    assert found["MOST_TAPS"] == MOST_TAPS
+    assert found["PANEL_COLUMNS"] == PANEL
     assert ("gates", "Gate", found["MOST_GATES"]) in mirrored("Gates")
+    assert found["BLOCK"] == BLOCK
+    assert SEGMENT % BLOCK == 0
+
+
+def test_a_step_is_packed_field_by_field() -> None:
+    def letters(kind: Any) -> str:
+        if issubclass(kind, ctypes.Array):
+            return letters(kind._type_) * kind._length_
+        if issubclass(kind, ctypes.Structure):
+            return "".join(letters(field[1]) for field in kind._fields_)
+        return "d" if kind is ctypes.c_double else "q"
+
+    packed = re.sub(r"(\d+)(\w)", lambda found: int(found[1]) * found[2], repeated_step.LAYOUT.format)
+    assert packed == letters(library.Step)

@@ -10,15 +10,15 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from momentum_transformer.backend import surroundings
-from momentum_transformer.backend.cpu.library import Missing, native
 from momentum_transformer.backend.cpu.row_norm_operator import native_map
 from momentum_transformer.ops import convolution as in_pytorch
 from momentum_transformer.ops.feature_maps import l2_normalized
 from momentum_transformer.ops.row_norm import GATINGS, row_norm
+from tests.family import NARROW, TOLERANCE, needs_native
 
-pytestmark = pytest.mark.skipif(isinstance(native(), Missing), reason=f"native kernels: {native()}")
+pytestmark = needs_native
 SHAPES = [(1, 1, 1), (2, 5, 3), (3, 37, 16), (2, 64, 33), (1, 19, 130)]
-BOUNDS = {torch.float64: 1e-12, torch.float32: 1e-5}
+BOUNDS = {dtype: TOLERANCE[dtype] for dtype in (torch.float64, torch.float32)}
 Function = Callable[..., tuple[Tensor, ...]]
 unit_rows: Any = native_map(l2_normalized)
 
@@ -199,7 +199,7 @@ def test_threads_change_no_bit_of_gradients() -> None:
         assert all(torch.equal(a, b) for a, b in zip(found[0], others, strict=True))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", NARROW)
 def test_sixteen_bits_are_rounded_once(dtype: torch.dtype, instruction_set: str) -> None:
     lines = [random(*shape, dtype=dtype) for shape in ((2, 40, 21), (21, 4), (2, 3, 21), (21,))]
     wide = [a.detach().double().requires_grad_() for a in lines]

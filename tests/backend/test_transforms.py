@@ -20,12 +20,10 @@ from momentum_transformer import (
     momentum_attention,
     recurrent_attention,
 )
-from momentum_transformer.backend.cpu.library import Missing, native
-from tests.family import inputs, leaves
+from tests.family import inputs, leaves, needs_native
 
 # PyTorch scripts its decompositions when it first differentiates forwards
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
-needs_native = pytest.mark.skipif(isinstance(native(), Missing), reason=f"native kernels: {native()}")
 
 B, H, N, D, E = 2, 2, 6, 3, 2
 MASK = torch.tensor([[True, True, False, True, True, True], [False, True, True, True, False, False]])

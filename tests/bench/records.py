@@ -1,9 +1,14 @@
-"""A record with numbers that are easy to reckon with."""
+"""A record with numbers that are easy to reckon with, and how its tables must look."""
 
+import io
 from typing import Any
 
+from rich.console import Console
+
+from momentum_transformer.bench.attention_tables import terminal
 from momentum_transformer.bench.measured_shapes import Shape
 from momentum_transformer.bench.timing import DIRECTIONS
+from momentum_transformer.report.tables import Table
 
 SHAPES = (Shape(64, 8, 128, 32), Shape(4, 8, 3072, 32))
 GEMM_FLOPS = 1e11
@@ -143,3 +148,12 @@ def record() -> dict[str, Any]:
             | {"skipped": "≈ 21 GB"},
         ],
     }
+
+
+def assert_fits_the_terminal(table: Table) -> None:
+    """In 80 columns, with every word of every cell."""
+    shown = io.StringIO()
+    Console(file=shown, width=80, highlight=False).print(terminal(table))
+    text = shown.getvalue()
+    assert "…" not in text, table.title
+    assert all(word in text for row in table.rows for cell in row for word in cell.split()), table.title

@@ -1,19 +1,17 @@
 """Tables, targets, picture and JSON of a record with known numbers."""
 
 import copy
-import io
 import re
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from momentum_transformer.bench import attention_tables as tables
 from momentum_transformer.bench.measured_shapes import BenchError
 from momentum_transformer.bench.plot import draw
 from momentum_transformer.bench.suite import read, write
 from momentum_transformer.bench.targets import all_targets, crossover, long_rows
-from tests.bench.records import SHAPES, record
+from tests.bench.records import SHAPES, assert_fits_the_terminal, record
 
 RECORD = record()
 
@@ -93,12 +91,7 @@ def test_terminal_tables_fit_eighty_columns_and_show_every_cell() -> None:
         tables.targets_table(RECORD),
     ]
     for table in everything:
-        shown = io.StringIO()
-        Console(file=shown, width=80, highlight=False).print(tables.terminal(table))
-        text = shown.getvalue()
-        assert "…" not in text, table.title
-        words = {word for row in table.rows for cell in row for word in cell.split()}
-        assert all(word in text for word in words), table.title
+        assert_fits_the_terminal(table)
 
 
 def test_docs_take_everything_from_the_record() -> None:

@@ -22,10 +22,10 @@ from momentum_transformer import (
     recurrent_attention,
 )
 from momentum_transformer.backend.cpu.causal_operator import SEGMENT
-from momentum_transformer.backend.cpu.library import Missing, native
 from tests import family
 from tests.compiled.recorder import Recorder
-from tests.ops.cases import Inputs, assert_all_close, gradients, inputs, masks
+from tests.family import masks, needs_native
+from tests.ops.cases import Inputs, assert_all_close, gradients, inputs
 
 pytestmark = [
     pytest.mark.slow,
@@ -35,7 +35,6 @@ pytestmark = [
         reason="needs MOMENTUM_CHECK_SHAPES=0",
     ),
 ]
-needs_native = pytest.mark.skipif(isinstance(native(), Missing), reason=f"native kernels: {native()}")
 
 
 def attend(x: Inputs, key_mask: torch.Tensor | None) -> list[torch.Tensor]:

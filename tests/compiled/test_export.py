@@ -11,8 +11,8 @@ from torch.utils._pytree import tree_leaves
 
 from momentum_transformer import AdaptiveMomentumResidual, Encoder, MomentumAttention, momentum_attention
 from momentum_transformer.backend.cpu.causal_operator import SEGMENT
-from momentum_transformer.backend.cpu.library import Missing, native
 from tests.compiled.recorder import operators
+from tests.family import needs_native
 
 pytestmark = [
     pytest.mark.slow,
@@ -22,7 +22,7 @@ pytestmark = [
         os.environ.get("MOMENTUM_CHECK_SHAPES", "1") == "1",
         reason="needs MOMENTUM_CHECK_SHAPES=0",
     ),
-    pytest.mark.skipif(isinstance(native(), Missing), reason=f"native kernels: {native()}"),
+    needs_native,
 ]
 LENGTHS = (2, 3, 100, SEGMENT, SEGMENT + 1, 700)
 N = Dim("n", min=2, max=4096)

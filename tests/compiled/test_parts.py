@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.export import Dim, export
 
 from momentum_transformer import Encoder, MomentumAttention, ShortConvolution
-from momentum_transformer.backend.cpu.library import Missing, native
 from momentum_transformer.layers import Tail
 from momentum_transformer.layers.parts import with_parts
 from momentum_transformer.layers.situation import Mix
 from momentum_transformer.ops.feature_maps import l2_normalized
 from tests.compiled.recorder import Recorder, operators
+from tests.family import needs_native
 from tests.ops.cases import assert_all_close, gradients
 
 pytestmark = [
@@ -27,7 +27,7 @@ pytestmark = [
         os.environ.get("MOMENTUM_CHECK_SHAPES", "1") == "1",
         reason="needs MOMENTUM_CHECK_SHAPES=0",
     ),
-    pytest.mark.skipif(isinstance(native(), Missing), reason=f"native kernels: {native()}"),
+    needs_native,
 ]
 FORWARD = {"momentum.short_convolution": 3, "momentum.row_norm": 3, "momentum.causal": 1}
 

@@ -9,32 +9,19 @@ from momentum_transformer import (
     GatedDeltaAttention,
     LinearAttention,
     MomentumAttention,
-    MomentumResidual,
-    PlainResidual,
     SoftmaxAttention,
 )
-from momentum_transformer.backend.cpu.build import VARIANTS
-from momentum_transformer.backend.cpu.library import Missing, native
-from momentum_transformer.backend.cpu.native_backend import status
 from momentum_transformer.decoding.decoder import Decoder, can_decode
 from momentum_transformer.layers.block import Norm
 from momentum_transformer.layers.presets import ModernBlock
 from momentum_transformer.layers.residual import Residual
-from momentum_transformer.layers.situation import Mixer
+from tests.family import RESIDUALS, mixers, needs_native
 
-needs_native = pytest.mark.skipif(status() is not None, reason=f"native kernels: {status()}")
 RULES: dict[str, Residual] = {
-    "plain": PlainResidual(),
-    "momentum": MomentumResidual(0.9, 0.7),
-    "adaptive": AdaptiveMomentumResidual(0.8),
+    **{name: RESIDUALS[name] for name in ("plain", "momentum", "adaptive")},
     "adaptive, bounded": AdaptiveMomentumResidual(1.0, 0.5),
 }
-MIXERS: dict[str, Mixer] = {
-    "linear": LinearAttention(),
-    "momentum": MomentumAttention(0.6, 0.9),
-    "no momentum": MomentumAttention(0.0),
-    "softmax": SoftmaxAttention(),
-}
+MIXERS = {**mixers("linear", "momentum", "softmax"), "no momentum": MomentumAttention(0.0)}
 
 
 @pytest.mark.grid
@@ -115,22 +102,14 @@ def test_a_row_does_not_depend_on_its_batch_nor_on_the_threads(count: int, mixer
     assert torch.equal(found[0][:, :count], found[1])
 
 
-@needs_native
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_instruction_set_gives_the_same(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MOMENTUM_ISA", variant)
-    native.cache_clear()
-    try:
-        if isinstance(found := native(), Missing):
-            pytest.skip(found.reason)
-        for attention in MIXERS.values():
-            encoder = Encoder(2, 40, 2, attention=attention).double().eval()
-            x = torch.randn(9, 40, dtype=torch.float64)
-            state = encoder.initial_state(9)
-            y, _ = encoder.step(x, state)
-            assert torch.allclose(Decoder(encoder, state, max_new_tokens=1).step(x), y, atol=1e-12)
-    finally:
-        native.cache_clear()
+def test_every_instruction_set_gives_the_same(instruction_set: str) -> None:
+    assert instruction_set
+    for attention in MIXERS.values():
+        encoder = Encoder(2, 40, 2, attention=attention).double().eval()
+        x = torch.randn(9, 40, dtype=torch.float64)
+        state = encoder.initial_state(9)
+        y, _ = encoder.step(x, state)
+        assert torch.allclose(Decoder(encoder, state, max_new_tokens=1).step(x), y, atol=1e-12)
 
 
 @pytest.mark.kernels

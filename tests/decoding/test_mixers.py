@@ -17,27 +17,22 @@ from momentum_transformer import (
     LinearAttention,
     MomentumAttention,
     MomentumDeltaAttention,
-    MomentumResidual,
-    PlainResidual,
     ReformerAttention,
     RetentionAttention,
     ShortConvolution,
     SoftmaxAttention,
     WindowAttention,
 )
-from momentum_transformer.backend.cpu.build import VARIANTS
-from momentum_transformer.backend.cpu.library import Missing, native
-from momentum_transformer.backend.cpu.native_backend import status
 from momentum_transformer.decoding.decoder import Decoder, can_decode, refusal
 from momentum_transformer.layers.gates import Gate
-from momentum_transformer.layers.paper_mixers import LearnedMomentumAttention
 from momentum_transformer.layers.parts import Tail
 from momentum_transformer.layers.situation import Mixer
 from momentum_transformer.models.encoder import EncoderState
 from momentum_transformer.ops.feature_maps import l2_normalized, length_scaled
 from momentum_transformer.ops.state import map_state, state_tensors
+from tests.family import RESIDUALS, mixers, needs_native
 
-pytestmark = pytest.mark.skipif(status() is not None, reason=f"native kernels: {status()}")
+pytestmark = needs_native
 
 TAPS = ShortConvolution(taps=3, activation="none")
 FAMILY: dict[str, Any] = {
@@ -60,9 +55,8 @@ MIXERS: dict[str, Mixer] = {
     "softmax and convolution": SoftmaxAttention(convolution=ShortConvolution(taps=8)),
     "linear and convolution": LinearAttention(convolution=ShortConvolution(taps=2)),
     "momentum and convolution": MomentumAttention(0.6, 0.9, convolution=ShortConvolution()),
-    "learned momentum": LearnedMomentumAttention(MomentumAttention(0.6, 0.9)),
+    **mixers("learned momentum", "window"),
     "linear, bare features": LinearAttention(feature_map=None, normalize=False),
-    "window": WindowAttention(3),
     "window of one": WindowAttention(1),
     "wide window and convolution": WindowAttention(64, convolution=ShortConvolution()),
 }
@@ -110,14 +104,11 @@ def test_every_mixer_equals_the_step_of_the_encoder_over_many_tokens(name: str, 
     check_steps(encoder, state, rows=3, steps=12)
 
 
-RULES = [MomentumResidual(0.9, 0.7), AdaptiveMomentumResidual(0.8), PlainResidual()]
-
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize("rule", ["plain", "momentum", "adaptive"])
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("rows", [1, 64])
-def test_hybrids_equal_the_step_of_the_encoder(rows: int, norm: Any, rule: Any) -> None:
-    encoder = made(HYBRID, depth=4, width=42, heads=3, residual=rule, norm=norm, activation="gelu")
+def test_hybrids_equal_the_step_of_the_encoder(rows: int, norm: Any, rule: str) -> None:
+    encoder = made(HYBRID, depth=4, width=42, heads=3, residual=RESIDUALS[rule], norm=norm, activation="gelu")
     with torch.no_grad():
         _, state = encoder(torch.randn(rows, 6, 42, dtype=torch.float64), return_state=True)
     check_steps(encoder, state, rows, steps=8)
@@ -129,18 +120,11 @@ def test_float32_is_as_near_as_it_can_be(name: str) -> None:
     check_steps(encoder, encoder.initial_state(5), rows=5, steps=20, tolerance=3e-5)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_instruction_set_decodes_every_mixer(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MOMENTUM_ISA", variant)
-    native.cache_clear()
-    try:
-        if isinstance(found := native(), Missing):
-            pytest.skip(found.reason)
-        for mixer in MIXERS.values():
-            encoder = made(mixer, depth=1, width=40)
-            check_steps(encoder, encoder.initial_state(9), rows=9, steps=3)
-    finally:
-        native.cache_clear()
+def test_every_instruction_set_decodes_every_mixer(instruction_set: str) -> None:
+    assert instruction_set
+    for mixer in MIXERS.values():
+        encoder = made(mixer, depth=1, width=40)
+        check_steps(encoder, encoder.initial_state(9), rows=9, steps=3)
 
 
 @pytest.mark.parametrize("name", ["gated delta", "momentum delta", "wide window and convolution"])

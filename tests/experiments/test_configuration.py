@@ -5,7 +5,7 @@ import json
 import pytest
 
 from momentum_transformer.experiments import EXPERIMENTS
-from momentum_transformer.experiments.configuration import ConfigurationError, from_json, override, to_json
+from momentum_transformer.experiments.configuration import ConfigurationError, from_json, override, paths, to_json
 from momentum_transformer.experiments.copy import CopyConfig, config
 from momentum_transformer.experiments.runs import Request
 
@@ -19,8 +19,8 @@ def test_a_configuration_survives_json(model: str, scale: str) -> None:
 
 def test_settings_change_one_value_each() -> None:
     changed = override(config("momentum", "tiny"), ["train.steps=7", "model.beta=0.5", "train.betas=[0.8, 0.9]"])
-    assert (changed.train.steps, changed.model.beta, changed.train.betas) == (7, 0.5, (0.8, 0.9))
-    assert override(config("momentum", "tiny"), ["model.beta=0"]).model.beta == 0.0
+    assert (changed.train.steps, paths(changed.model)["beta"], changed.train.betas) == (7, 0.5, (0.8, 0.9))
+    assert paths(override(config("momentum", "tiny"), ["model.beta=0"]))["model.beta"] == 0.0
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import torch
 from momentum_transformer.cli import main
 from momentum_transformer.experiments import EXPERIMENTS
 from momentum_transformer.experiments.configuration import ConfigurationError
-from momentum_transformer.experiments.model_config import ModelConfig
-from momentum_transformer.experiments.named_models import FAMILY, named
+from momentum_transformer.experiments.model_config import model_of, named
+from momentum_transformer.experiments.named_models import FAMILY
 from momentum_transformer.experiments.runs import Request, load_task
 from momentum_transformer.layers import GatedDeltaAttention, ShortConvolution, SoftmaxAttention
 from momentum_transformer.models.language_model import LanguageModel
@@ -50,17 +50,17 @@ def test_every_scale_has_a_configuration(model: str, experiment: str) -> None:
 
 @pytest.mark.parametrize(("depth", "softmax"), [(1, [0]), (2, [1]), (4, [3]), (8, [3, 7]), (10, [3, 7])])
 def test_one_layer_in_four_of_a_hybrid_is_softmax(depth: int, softmax: list[int]) -> None:
-    mixers = named(ModelConfig(depth=depth), "hybrid").mixers()
+    mixers = named("hybrid", {"depth": depth}).mixers()
     assert [i for i, mixer in enumerate(mixers) if isinstance(mixer, SoftmaxAttention)] == softmax
     assert all(isinstance(mixer, GatedDeltaAttention) for i, mixer in enumerate(mixers) if i not in softmax)
 
 
 def test_parts_are_switched_by_a_setting() -> None:
-    linear: Any = Request("copy", "linear", "tiny", settings=("model.convolution=on",)).config.model.mixer()
+    linear: Any = Request("copy", "linear", "tiny", settings=("model.convolution=on",)).config.model.make_mixer()
     assert linear.convolution == ShortConvolution()
     bare: Any = Request("copy", "gated-delta", "tiny", settings=("model.convolution=off", "model.tail=off"))
-    assert bare.config.model.mixer() == GatedDeltaAttention(
-        steps=bare.config.model.decay_steps, convolution=None, tail=None
+    assert bare.config.model.make_mixer() == GatedDeltaAttention(
+        steps=bare.config.model.mixer.decay_steps, convolution=None, tail=None
     )
     with pytest.raises(
         ConfigurationError, match=r"model\.tail must be own for linear, which has no such part, not on"
@@ -76,8 +76,8 @@ def test_digits_are_drawn_token_by_token(model: str, tmp_path: Path) -> None:
 
 def test_without_decay_and_gate_a_gated_delta_rule_is_the_delta_rule() -> None:
     sizes: dict[str, Any] = {"depth": 2, "width": 16, "heads": 2, "feedforward": 32, "dropout": 0.0}
-    bare = ModelConfig("gated-delta", decay=False, tail="norm", **sizes).encoder(causal=True)
-    delta = ModelConfig("delta", **sizes).encoder(causal=True)
+    bare = model_of({"attention": "gated-delta", "decay": False, "tail": "norm", **sizes}).encoder(causal=True)
+    delta = model_of({"attention": "delta", **sizes}).encoder(causal=True)
     delta.load_state_dict(bare.state_dict())
     x = torch.randn(2, 9, 16)
     torch.testing.assert_close(bare(x), delta(x), rtol=0, atol=0)
@@ -85,6 +85,7 @@ def test_without_decay_and_gate_a_gated_delta_rule_is_the_delta_rule() -> None:
 
 @pytest.mark.parametrize("tail", ["norm", "gate"])
 def test_one_half_of_a_tail_can_be_left_out(tail: Any) -> None:
-    names = ModelConfig("momentum-delta", tail=tail, depth=1, width=16, heads=2).encoder(causal=True).state_dict()
+    sizes = {"depth": 1, "width": 16, "heads": 2}
+    names = named("momentum-delta", {"tail": tail, **sizes}).encoder(causal=True).state_dict()
     assert any(".tail.norm." in name for name in names) == (tail == "norm")
     assert any(".tail.gate." in name for name in names) == (tail == "gate")

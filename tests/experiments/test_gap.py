@@ -8,10 +8,11 @@ import pytest
 
 from momentum_transformer.cli import main
 from momentum_transformer.commands.queue import run_queue
+from momentum_transformer.commands.queue_state import queue_state
 from momentum_transformer.commands.reproduce import run_study
 from momentum_transformer.experiments import REPRODUCTIONS
 from momentum_transformer.experiments.experiment import Study, Variant
-from momentum_transformer.experiments.gap import APART, FITTED, GAP, GAP_MODELS, GAP_TASKS, SIZED
+from momentum_transformer.experiments.gap import APART, FITTED, GAP, GAP_MODELS, GAP_TASKS, SIZED, WHOLE
 from momentum_transformer.experiments.runs import Request
 from momentum_transformer.experiments.sizes import parameter_count, state_bytes
 from momentum_transformer.experiments.study_runs import asked, at_rate, best_of, finished_in, requests
@@ -31,10 +32,27 @@ def pretend(request: Request, root: Path, loss: float) -> None:
 
 def test_every_run_of_the_study_is_possible_and_has_a_directory_of_its_own() -> None:
     for scale in ("tiny", "small"):
-        wanted = {request for request, _ in requests(GAP, scale, 1)}
+        wanted = [request for request, _ in requests(GAP, scale, 1)]
         for request in wanted:
             _ = request.config
         assert len({request.directory(Path()) for request in wanted}) == len(wanted)
+
+
+def test_a_run_that_several_parts_of_the_study_ask_for_is_listed_counted_and_started_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared = asked("recall", WHOLE, "small").directory(tmp_path)
+    assert sum(asked(name, v, "small").directory(tmp_path) == shared for name, v in GAP.lines) > 1
+    with pytest.raises(SystemExit):
+        main(["reproduce", "gap", "--dry-run", "--runs", str(tmp_path)])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(set(lines)) == len(lines)
+    with pytest.raises(SystemExit):
+        main(["reproduce", "gap", "--slurm", "--runs", str(tmp_path)])
+    tasks = [line.partition(")")[2] for line in capsys.readouterr().out.splitlines() if ") exec" in line]
+    assert len(set(tasks)) == len(tasks) == len(lines)
+    everything = queue_state(GAP, scale="small", seeds=1, runs=tmp_path, results=tmp_path / "results")
+    assert len(everything) == len(lines)
 
 
 def test_the_study_has_every_task_and_model_and_the_convolution_for_those_without() -> None:

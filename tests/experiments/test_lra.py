@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from momentum_transformer.commands.reproduce import run_study
 from momentum_transformer.data.folder import DataError
 from momentum_transformer.experiments import EXPERIMENTS, REPRODUCTIONS
-from momentum_transformer.experiments.configuration import ConfigurationError, from_json, to_json
+from momentum_transformer.experiments.configuration import ConfigurationError, from_json, paths, to_json
 from momentum_transformer.experiments.lra.lra_scales import (
     LRA_MODELS,
     PAPER_LRA_MODELS,
@@ -30,6 +30,7 @@ from momentum_transformer.experiments.lra.lra_scales import (
 from momentum_transformer.experiments.lra.lra_task import LraTask
 from momentum_transformer.experiments.runs import Request, load_task, run_evaluation, run_training
 from momentum_transformer.experiments.study_runs import requests
+from momentum_transformer.layers.presets import PaperBlock
 from momentum_transformer.layers.situation import Situation
 from momentum_transformer.training.run_directory import RunDirectory
 from tests.data.small_sets import write_arena
@@ -90,7 +91,7 @@ def test_paper_scale_is_the_published_protocol(
     assert (train.schedule, train.select, train.precision) == ("one-cycle", "accuracy", "mixed")
     model = config.model
     assert (model.depth, model.width, model.heads, model.feedforward, model.dropout) == (2, 64, 2, 128, 0.1)
-    assert (model.norm, model.activation) == ("pre", "gelu")
+    assert model.preset == PaperBlock("pre", "gelu")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,9 @@ def test_coefficients_are_those_of_table_1() -> None:
     for task, (beta, gamma, step) in table.items():
         for scale in ("tiny", "small", "paper"):
             model = lra_config(task, "adaptive-momentum", scale).model
-            assert (model.beta, model.gamma, model.connection_gamma, model.residual) == (beta, gamma, step, "adaptive")
+            settings = paths(model)
+            assert [settings[name] for name in ("beta", "gamma", "connection_gamma")] == [beta, gamma, step]
+            assert model.residual == "adaptive"
 
 
 def test_the_papers_averages_are_those_of_table_4() -> None:
@@ -129,7 +132,7 @@ def test_the_papers_averages_are_those_of_table_4() -> None:
 
 
 def test_released_turns_every_switch_and_paper_none() -> None:
-    ours, theirs = (Request("lra-text", "momentum", "paper", 0, settings).config for settings in ((), RELEASED))
+    ours, theirs = (Request("lra-text", "adaptive-momentum", "paper", 0, chosen).config for chosen in ((), RELEASED))
     assert ours.protocol == Protocol(padded=False, mask_zeros=False, validate_on_test=False)
     assert theirs.protocol == Protocol(padded=True, mask_zeros=True, validate_on_test=True)
     for field, paper, released in (
@@ -139,14 +142,14 @@ def test_released_turns_every_switch_and_paper_none() -> None:
         ("rule", "paper", "released"),
         ("delta", 1e-3, 1e-4),
     ):
-        assert (getattr(ours.model, field), getattr(theirs.model, field)) == (paper, released)
+        assert (paths(ours.model)[field], paths(theirs.model)[field]) == (paper, released)
     assert (ours.train.cycle_beta1, theirs.train.cycle_beta1) == (False, True)
 
 
 def test_switches_can_be_turned_one_by_one() -> None:
     config = Request("lra-image", "linear", "tiny", 0, ("protocol.mask_zeros=true",)).config
     assert config.protocol == Protocol(mask_zeros=True)
-    assert config.model.denominator
+    assert config.model.mixer.denominator
     with pytest.raises(ConfigurationError, match="fidelity must be one of 'paper', 'released', not 'both'"):
         _ = Request("lra-image", "linear", "tiny", 0, ("fidelity=both",)).config
     with pytest.raises(ConfigurationError, match="unknown setting 'fidelity'"):
@@ -158,12 +161,13 @@ def test_released_attention_is_the_authors_formula(model: str) -> None:
     config = Request("lra-image", model, "paper", 0, RELEASED).config.model
     q, k, v = torch.randn(3, 2, 2, 17, 8, dtype=torch.float64).unbind(0)
     mask = torch.rand(2, 17) > 0.3
-    y, _ = config.mixer()(q, k, v, Situation(causal=False, key_mask=mask))
+    y, _ = config.make_mixer()(q, k, v, Situation(causal=False, key_mask=mask))
     real = mask[:, None, :, None]
     features = [(torch.nn.functional.elu(x) + 1) / math.sqrt(math.sqrt(17)) for x in (q, k)]
     weight = torch.ones(17, dtype=torch.float64)
     if model == "momentum":
-        weight = config.gamma * (1 - config.beta ** (17.0 - torch.arange(17, dtype=torch.float64))) / (1 - config.beta)
+        beta, gamma = config.mixer.beta, config.mixer.gamma
+        weight = gamma * (1 - beta ** (17.0 - torch.arange(17, dtype=torch.float64))) / (1 - beta)
     expected = features[0] @ ((features[1] * real * weight[:, None]).transpose(-1, -2) @ (v * real))
     assert torch.allclose(y, torch.where(real, expected, 0), atol=1e-12)
 
@@ -339,8 +343,7 @@ def test_a_run_can_be_loaded_without_its_data(arena: Path, tmp_path: Path) -> No
 
 def test_every_switch_of_the_released_protocol_is_explained() -> None:
     page = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text()
-    ours, theirs = (to_json(Request("lra-text", "momentum", "paper", 0, s).config) for s in ((), RELEASED))
-    for group in ("model", "data", "train", "protocol"):
-        for field, value in ours[group].items():
-            if theirs[group][field] != value:
-                assert f"`{group}.{field}`" in page, f"{group}.{field}"
+    ours, theirs = (paths(Request("lra-text", "adaptive-momentum", "paper", 0, s).config) for s in ((), RELEASED))
+    turned = {path for path, value in ours.items() if theirs[path] != value} - {"fidelity"}
+    assert {"model.weighting", "model.rule", "protocol.padded"} <= turned
+    assert all(f"`{path}`" in page for path in turned), turned

@@ -4,8 +4,8 @@ import pytest
 
 from momentum_transformer.cli import main
 from momentum_transformer.experiments.configuration import ConfigurationError
-from momentum_transformer.experiments.model_config import ModelConfig
-from momentum_transformer.experiments.named_models import ALL_MODELS, MIXERS, NAMED, named
+from momentum_transformer.experiments.model_config import named
+from momentum_transformer.experiments.named_models import ALL_MODELS, BY_NAME, MIXERS, NAMED
 from momentum_transformer.experiments.runs import Request, refuse_unused
 from momentum_transformer.report.figures import COLOURS, DASHES, MARKERS
 
@@ -18,16 +18,17 @@ def test_no_two_models_look_alike() -> None:
 
 @pytest.mark.parametrize("name", ALL_MODELS)
 def test_a_name_is_a_mixer_and_a_connection(name: str) -> None:
-    config = named(ModelConfig(), name)
+    config = named(name, {})
     assert config.attention in MIXERS
-    assert named(config, "softmax") == ModelConfig(attention="softmax")
-    assert config.mixer(8)
+    assert config.residual == BY_NAME[name].residual
+    assert config.make_mixer(8)
 
 
 @pytest.mark.parametrize("name", ALL_MODELS)
-def test_every_setting_of_a_row_is_one_of_the_configuration(name: str) -> None:
-    config = named(ModelConfig(), name)
-    assert all(hasattr(config, setting) and config.applies(setting) for setting in config.own_settings())
+def test_a_model_has_the_settings_of_its_row_and_of_its_connection(name: str) -> None:
+    config = named(name, {})
+    assert type(config.mixer) is BY_NAME[name].settings
+    assert set(config.own_settings()) == {*vars(config.mixer), *vars(config.connection)}
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,7 @@ def test_every_setting_of_a_row_is_one_of_the_configuration(name: str) -> None:
         ("momentum", "model.buckets=3", "model.buckets does nothing for momentum; settings of its own: model.beta, "),
         ("momentum", "model.connection_beta=0.3", "model.connection_beta does nothing for momentum"),
         ("retention", "model.beta=0.3", "model.beta does nothing for retention; settings of its own: none"),
+        ("delta", "model.decay=false", "model.decay does nothing for delta; settings of its own: model.negative\n"),
     ],
 )
 def test_a_setting_that_does_nothing_is_refused_in_one_line(

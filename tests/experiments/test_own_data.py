@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from momentum_transformer.cli import main
+from momentum_transformer.commands.lines import line_batches
 from momentum_transformer.data.png import write_grey_png
 from momentum_transformer.experiments.labelling import TableTask, f1_scores, table_config
 from momentum_transformer.experiments.runs import load_task
@@ -108,6 +109,17 @@ def test_predict_labels_lines_tables_and_standard_input(
         monkeypatch.setattr(sys, "stdin", standard)
         assert run("predict", labelled / "run", *name) == 0
         assert [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()] == ["green", "red", "blue"]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_is_told_to_type_and_a_pipe_is_not(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = io.TextIOWrapper(io.BytesIO(b"red thing\n"))
+    monkeypatch.setattr(typed, "isatty", lambda: terminal)
+    monkeypatch.setattr(sys, "stdin", typed)
+    assert list(line_batches(None, 8)) == [["red thing"]]
+    assert capsys.readouterr().err == ("type lines; Ctrl-D ends\n" if terminal else "")
 
 
 def test_a_label_does_not_depend_on_the_lines_beside_it(labelled: Path) -> None:

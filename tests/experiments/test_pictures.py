@@ -11,6 +11,7 @@ import torch
 from momentum_transformer.data.folder import DataError, data_root
 from momentum_transformer.experiments import EXPERIMENTS, REPRODUCTIONS
 from momentum_transformer.experiments.configuration import ConfigurationError, from_json, to_json
+from momentum_transformer.experiments.model_config import MomentumConnection
 from momentum_transformer.experiments.named_models import FAMILY
 from momentum_transformer.experiments.pictures.picture_scales import PAPER_TABLES, PictureConfig
 from momentum_transformer.experiments.pictures.picture_task import PICTURE_MODELS, PictureTask
@@ -171,8 +172,9 @@ def test_paper_scale_is_the_papers_protocol(
     )
     beta = 0.6 if images == "mnist" else 0.1
     connection = 0.99 if images == "mnist" else 0.9
-    assert (config.model.beta, config.model.gamma) == (beta, 0.9)
-    assert (config.model.connection_beta, config.model.connection_gamma) == (0.1, connection)
+    connected = Request(images, "momentum-connection", "paper").config.model
+    assert (connected.mixer.beta, connected.mixer.gamma) == (beta, 0.9)
+    assert connected.connection == MomentumConnection(0.1, connection)
 
 
 @pytest.mark.parametrize("scale", ["tiny", "small", "paper"])
@@ -182,8 +184,9 @@ def test_configurations_of_all_models_differ_in_the_model_only_and_survive_json(
     assert all(from_json(PictureConfig, to_json(config)) == config for config in configs)
     assert len({config.data for config in configs}) == 1
     assert len({config.train for config in configs if config.model.attention != "softmax"}) == 1
-    sizes = {(c.model.depth, c.model.width, c.model.beta, c.model.gamma, c.model.dropout) for c in configs}
-    assert len(sizes) == 1
+    assert len({(c.model.depth, c.model.width, c.model.dropout) for c in configs}) == 1
+    momentum = [c.model.mixer for c in configs if c.model.attention in ("momentum", "gated-momentum")]
+    assert len({(mixer.beta, mixer.gamma) for mixer in momentum}) == 1
 
 
 @pytest.mark.parametrize("model", PICTURE_MODELS)

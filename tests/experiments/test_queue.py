@@ -1,11 +1,13 @@
 """The queue: in order, one at a time, and after any interruption from where it was."""
 
 import io
+import itertools
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from momentum_transformer import durable
 from momentum_transformer.commands import queue
 from momentum_transformer.commands.queue import run_queue, running
 from momentum_transformer.commands.queue_state import Progress, queue_state, seconds_left, show_queue
@@ -130,6 +133,32 @@ def test_results_that_were_half_copied_are_copied_again(tmp_path: Path, started:
     assert len(started) == 2
 
 
+def test_a_copy_counts_once_all_of_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is killed at each sync in turn."""
+    run, kept = RunDirectory(tmp_path / "run"), RunDirectory(tmp_path / "kept")
+    run_training(Request("digits", "linear", "tiny", 0, ("train.steps=2",)), run.path, resume=False)
+    synced: set[str] = set()
+
+    def kill_at(number: int) -> Callable[[Path], None]:
+        def noted(path: Path) -> None:
+            if len(calls) == number:
+                raise KeyboardInterrupt
+            calls.append(path)
+            sync(path)
+            synced.add(path.name.removesuffix(durable.WRITING))
+
+        calls: list[Path] = []
+        return noted
+
+    sync, numbers = durable.sync, itertools.count()
+    while not is_done(kept):
+        synced.clear()
+        monkeypatch.setattr(durable, "sync", kill_at(next(numbers)))
+        with suppress(KeyboardInterrupt):
+            queue.copy_results(run, kept)
+    assert synced >= {path.name for path in kept.path.rglob("*")} >= {"grid.png", "samples", "metrics.jsonl"}
+
+
 @pytest.mark.parametrize(("saves", "found"), [(1, "left"), (2, "stopped"), (4, "stopped")])
 def test_a_run_that_was_killed_is_carried_on_or_starts_anew(
     saves: int, found: str, tmp_path: Path, started: list[tuple[str, int]]
@@ -173,6 +202,18 @@ def test_an_interruption_ends_the_queue_and_a_failure_does_not(
     monkeypatch.setattr(queue, "run_training", answer([False]))
     assert not work(TOY, tmp_path)
     assert calls == ["linear"]
+
+
+def test_a_run_that_cannot_be_read_is_said_and_the_next_one_takes_its_turn(
+    tmp_path: Path, started: list[tuple[str, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RunDirectory(Request("copy", "linear", "tiny").directory(tmp_path / "runs"))
+    run.create({})
+    (run.path / "metrics.jsonl").write_text("no JSON\n{}\n")
+    assert not work(TOY, tmp_path)
+    assert started == [("softmax", 0)]
+    said = f"failed: {run.path}: {run.path}/metrics.jsonl cannot be read: line 1 is not JSON"
+    assert said in capsys.readouterr().out
 
 
 def test_one_queue_at_a_time_works_in_a_folder_and_says_at_which_run_it_is(

@@ -73,3 +73,19 @@ def test_scale_small_is_the_setting_for_a_cpu() -> None:
     model = config.model
     assert (model.depth, model.heads, model.width, config.data.context) == (4, 4, 128, 64)
     assert (config.train.steps, config.train.batch_size) == (2000, 12)
+
+
+@pytest.mark.parametrize(
+    ("scale", "settings", "tied"),
+    [
+        ("small", (), False),
+        ("small", ("tied=on",), True),
+        ("paper", (), True),
+        ("paper", ("tied=off",), False),
+        ("tiny", ("model.block=paper",), False),
+    ],
+)
+def test_one_embedding_serves_input_and_output_where_it_is_told_to(
+    scale: str, settings: tuple[str, ...], tied: bool
+) -> None:
+    assert Request("text", "linear", scale, settings=settings).config.is_tied() is tied

@@ -91,13 +91,13 @@ def parts(scratch: Path, *, quick: bool, seed: int) -> Iterator[tuple[str, Calla
         yield f"kills#{number}", partial(kills, f"kills#{number}")
     rows: dict[str, Callable[[], Row]] = {
         "before": lambda: training.crashes(few(), times(1, 23), mode="before"),
-        "after": lambda: training.crashes(few(), times(1, 29), mode="after"),
+        "after": lambda: training.crashes(few(), times(1, 2), mode="after"),
         "power": lambda: training.crashes(few(), times(1, 29), mode="before", power=True),
         "full": lambda: training.full_disk(few(), times(1, 60)),
         "read-only": lambda: training.read_only(few()),
         "signals": lambda: training.signals(cases(), times(100, 4), dice("signals")),
         "terminal": lambda: training.terminals(cases()[0], times(25, 1), dice("terminal")),
-        "owners": lambda: training.two_owners(cases(), times(50, 1), dice("owners")),
+        "owners": lambda: training.two_owners(cases(), times(50, 3), dice("owners")),
         "ranks": lambda: training.ranks(times(40, 1), scratch, dice("ranks")),
     }
     if not quick:

@@ -99,6 +99,7 @@ def _become(
         os.dup2(errors if terminal is None else terminal, 1)
         os.dup2(errors, 2)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which `nohup python -m tests.faults` would ignore
         os.environ |= environment
         torch.manual_seed(random.SystemRandom().getrandbits(32))  # nobody may rely on what the fork has left
         run_directory.__dict__["_git"] = lambda *words: None

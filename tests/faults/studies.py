@@ -178,12 +178,12 @@ def commands_crashed(command: Command, folder: Path, every: int) -> Row:
 
 
 def study_evidence(runs: Path, results: Path | None = None) -> Callable[[], Any]:
-    """Every run of a study, and what a queue has copied of it."""
+    """Every run of a study, and what a queue has copied of it, and whether that is what the run holds."""
 
     def look() -> Any:
         found = {str(path.parent.relative_to(runs)): evidence(path.parent) for path in runs.rglob("config.json")}
-        copies = sorted(files(results)) if results is not None else []
-        return found, copies
+        copies, own = {} if results is None else files(results), files(runs)
+        return found, {name: digest == own.get(name) for name, digest in copies.items()}
 
     return look
 

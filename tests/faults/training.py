@@ -118,8 +118,10 @@ def crashes(cases: list[Case], every: int, *, mode: str, power: bool = False) ->
     for case in cases:
         for half in (False, True):
             where = "carrying on" if half else "from the start"
-            count = len(operations(case, _beginning(case, half=half)))
-            for at in range(0, count, every):
+            sizes = operations(case, _beginning(case, half=half))
+            # of a few, those in the middle of a write: after another operation is before the next one
+            places = [at for at, size in enumerate(sizes) if size or mode == "before" or every == 1]
+            for at in places[::every]:
                 run = _beginning(case, half=half)
                 step = reached(run)
                 code = wait(case.start(run, fault=Fault(run, mode, at, log)))
@@ -226,6 +228,8 @@ def two_owners(cases: list[Case], count: int, dice: random.Random) -> Row:
             refused = code == 2 and said_one_line(log) and "is in use by process" in last_line(log)
             if code != 0 and not refused:
                 row.stuck(f"{case.name}: code {code}: {last_line(log)}")
+        if all("  step 0/" in log.read_text() for log in (case.log, other)):
+            row.different(f"{case.name}: both have trained")
         row.faults += 1
         case.finish(run, row, "two owners")
     return row

@@ -21,7 +21,7 @@ from momentum_transformer.data.plain_text import read_documents
 from momentum_transformer.data.png import write_grey_png
 from momentum_transformer.data.subwords import Subwords
 from momentum_transformer.data.units import load_units
-from momentum_transformer.experiments.configuration import override, to_json
+from momentum_transformer.experiments.configuration import override, paths, to_json
 from momentum_transformer.experiments.runs import Request, load_run, make_task
 from momentum_transformer.experiments.translation.translation_scoring import read_steps
 from momentum_transformer.report.collect import collect
@@ -114,7 +114,11 @@ def _report(name: str) -> Callable[[bytes, Path], Any]:
     return run
 
 
-CONFIG = json.dumps({"format": 1, **to_json(REQUEST), "config": to_json(REQUEST.config)}).encode()
+CONFIG = json.dumps({"format": 2, **to_json(REQUEST), "config": to_json(REQUEST.config)}).encode()
+FLAT = paths(REQUEST.config.model) | {"connection_beta": 0.9, "buckets": 32}  # as versions without groups wrote it
+FLAT_CONFIG = json.dumps(
+    {"format": 1, **to_json(REQUEST), "config": {**to_json(REQUEST.config), "model": FLAT}}
+).encode()
 LINES = b"".join(json.dumps(line).encode() + b"\n" for line in METRICS)
 
 
@@ -246,7 +250,7 @@ def parsers() -> list[Parser]:
     messages = [json.dumps(asked).encode() for asked in (ask(given=[1, 2]), ask_translation(), ask_text())]
     checkpoint = _checkpoint_bytes()
     return [
-        Parser("config.json", [CONFIG], json_values, _file("config.json", _config)),
+        Parser("config.json", [CONFIG, FLAT_CONFIG], json_values, _file("config.json", _config)),
         Parser("--set", [b"model.depth=4", b"train.betas=[0.9, 0.99]", b"train.clip=none"], any_bytes, _settings),
         Parser("metrics.jsonl", [LINES], json_lines, _report("metrics.jsonl")),
         Parser("provenance.json", [json.dumps(PROVENANCE).encode()], json_values, _report("provenance.json")),

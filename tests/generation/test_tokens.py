@@ -3,18 +3,14 @@
 import pytest
 import torch
 
-from momentum_transformer import Encoder, GatedDeltaAttention, MomentumAttention, SoftmaxAttention
+from momentum_transformer import Encoder
 from momentum_transformer.generation import tokens as generation
 from momentum_transformer.generation.tokens import Sampling, Writer
 from momentum_transformer.layers.presets import ModernBlock, PaperBlock
-from momentum_transformer.layers.situation import Mixer
 from momentum_transformer.models.language_model import LanguageModel
+from tests.family import mixers
 
-MIXERS: dict[str, Mixer] = {
-    "softmax": SoftmaxAttention(),
-    "momentum": MomentumAttention(0.6),
-    "gated delta": GatedDeltaAttention(),
-}
+MIXERS = mixers("softmax", "momentum", "gated delta")
 
 
 def language_model(mixer: str, *, modern: bool = True, positions: bool = False) -> LanguageModel:

@@ -28,7 +28,7 @@ def config(mixers: str = "hybrid", **options: Any) -> MomentumConfig:
     return MomentumConfig(**(sizes | {"mixers": MIXERS[mixers]} | options))
 
 
-def language_model(mixers: str = "hybrid", **options: Any) -> MomentumForCausalLM:
+def language_model(mixers: str = "hybrid", **options: Any) -> Any:  # Transformers declares generate for other classes
     torch.manual_seed(0)
     return MomentumForCausalLM(config(mixers, initializer_range=0.5, **options)).double().eval()
 

@@ -7,7 +7,6 @@ import torch
 
 pytest.importorskip("transformers", reason="the extra hf is not installed", minversion="5")
 
-from momentum_transformer.backend.choose import backends
 from momentum_transformer.backend.cpu.cached_step_operator import convolution_step, state_step
 from momentum_transformer.backend.cpu.row_norm_operator import few_rows
 from momentum_transformer.hf import causal_conv1d as convolution
@@ -15,10 +14,11 @@ from momentum_transformer.hf import scalar_decay
 from momentum_transformer.hf.causal_conv1d import causal_conv1d_update
 from momentum_transformer.hf.scalar_decay import selective_state_update
 from momentum_transformer.ops.row_norm import GATINGS, row_norm
+from tests.family import needs_native
 
 from .test_accelerate import distance
 
-pytestmark = pytest.mark.skipif(not backends()[0].available, reason=f"no native kernels: {backends()[0].reason}")
+pytestmark = needs_native
 TOKEN_DTYPES = [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 2e-2)]
 
 

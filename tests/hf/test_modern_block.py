@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import momentum_transformer
 from momentum_transformer import Encoder, MomentumAttention, PlainResidual
 from momentum_transformer.cli import main
-from momentum_transformer.experiments.model_config import ModelConfig
+from momentum_transformer.experiments.model_config import model_of
 from momentum_transformer.experiments.named_models import MIXERS as NAMED
 from momentum_transformer.experiments.runs import Request, run_training
 from momentum_transformer.generation.tokens import Sampling, Writer
@@ -34,10 +34,10 @@ PROMPT = "To be"
 def native_model(name: str, *, positions: bool = False, tied: bool = True) -> tuple[LanguageModel, Any, Any]:
     """A model as `momentum train text` makes it, its mixers and its residual rule."""
     torch.manual_seed(0)
-    made = ModelConfig(name, depth=2, width=16, heads=2, feedforward=50, block="modern")
+    made = model_of({"attention": name, "depth": 2, "width": 16, "heads": 2, "feedforward": 50, "block": "modern"})
     model = LanguageModel(VOCABULARY, made.encoder(causal=True), positions=positions, tied=tied)
     nn.init.normal_(model.embedding.weight, std=0.5)
-    return model.double().eval(), made.mixers(), made.connection()
+    return model.double().eval(), made.mixers(), made.connection.make()
 
 
 @pytest.mark.parametrize("name", [name for name in NAMED if name not in UNKNOWN])

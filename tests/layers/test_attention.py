@@ -4,19 +4,15 @@ import pytest
 import torch
 
 from momentum_transformer import (
-    LinearAttention,
     LinformerAttention,
-    MomentumAttention,
     PerformerAttention,
     ReformerAttention,
-    SoftmaxAttention,
 )
 from momentum_transformer.layers import Attention, HighwayFeedForward, Mixer
+from tests.family import mixers
 
 MIXERS: dict[str, Mixer] = {
-    "softmax": SoftmaxAttention(),
-    "linear": LinearAttention(),
-    "momentum": MomentumAttention(beta=0.6, gamma=0.9),
+    **mixers("softmax", "linear", "momentum"),
     "performer": PerformerAttention(features=32),
     "linformer": LinformerAttention(length=9, features=4),
 }

@@ -29,23 +29,19 @@ from momentum_transformer.layers.parts import PartsState
 from momentum_transformer.layers.situation import Mixer, Situation
 from momentum_transformer.ops import detach_state, load_state, map_state, reorder_state, state_tensors
 from momentum_transformer.ops.convolution import short_convolution
+from tests.family import NARROW, mixers
 from tests.ops.cases import assert_all_close
 
 N, WIDTH, HEADS = 21, 16, 2
 MIXERS: dict[str, Mixer] = {
-    "retention": RetentionAttention(),
-    "delta": DeltaAttention(),
+    **mixers("retention", "delta", "gated delta", "momentum delta", "gated momentum", "window"),
     "delta, bare": DeltaAttention(convolution=None, tail=None),
     "delta, negative": DeltaAttention(negative=True),
-    "gated delta": GatedDeltaAttention(),
     "gated delta, full gate": GatedDeltaAttention(tail=Tail(gate="full")),
-    "momentum delta": MomentumDeltaAttention(),
-    "gated momentum": GatedMomentumAttention(),
     "gated momentum with parts": GatedMomentumAttention(convolution=ShortConvolution(3), tail=Tail()),
     "linear with a convolution": LinearAttention(convolution=ShortConvolution()),
     "momentum with a convolution": MomentumAttention(0.6, convolution=ShortConvolution(2, "none")),
     "softmax with a convolution": SoftmaxAttention(convolution=ShortConvolution()),
-    "window": WindowAttention(5),
     "window of one": WindowAttention(1),
     "window with a convolution": WindowAttention(4, convolution=ShortConvolution()),
 }
@@ -201,9 +197,9 @@ def test_a_window_is_softmax_over_the_last_tokens(causal: bool, n: int, window: 
 def test_a_window_keeps_a_bounded_cache() -> None:
     model, x = encoder("window"), tokens()
     _, state = model(x, return_state=True)
-    assert [layer.k.shape[2] for layer in state.layers] == [4, 4]
+    assert [layer.k.shape[2] for layer in state.layers] == [2, 2]
     _, state = model.step(x[:, 0], state)
-    assert [layer.k.shape[2] for layer in state.layers] == [4, 4]
+    assert [layer.k.shape[2] for layer in state.layers] == [2, 2]
 
 
 def test_the_convolution_is_pytorchs() -> None:
@@ -289,7 +285,7 @@ def test_a_convolution_refuses_the_state_of_another() -> None:
             two(x, state=state)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
 def test_retention_keeps_its_decays_in_a_model_of_16_bits(dtype: torch.dtype) -> None:
     layer = Attention(64, 16, RetentionAttention(tail=None), causal=True).to(dtype)
     seen = layer.mixer.coefficients(Situation(True, x=torch.zeros(1, 2, 64, dtype=dtype)))["alpha"]  # type: ignore[attr-defined]

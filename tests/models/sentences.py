@@ -5,29 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from momentum_transformer import (
-    AdaptiveMomentumResidual,
-    LinearAttention,
-    MomentumAttention,
-    MomentumResidual,
-    PlainResidual,
-    SoftmaxAttention,
-)
-from momentum_transformer.layers import DifferenceResidual, Mixer, Residual
 from momentum_transformer.models import AutoregressiveTranslator, NonAutoregressiveTranslator
+from tests.family import RESIDUALS, mixers
 
 VOCABULARY = 19
-MIXERS: dict[str, Mixer] = {
-    "softmax": SoftmaxAttention(),
-    "linear": LinearAttention(),
-    "momentum": MomentumAttention(beta=0.6, gamma=0.6),
-}
-RESIDUALS: dict[str, Residual] = {
-    "plain": PlainResidual(),
-    "momentum": MomentumResidual(beta=0.3, gamma=0.9),
-    "difference": DifferenceResidual(beta=0.3),
-    "adaptive": AdaptiveMomentumResidual(gamma=0.9),
-}
+MIXERS = mixers("softmax", "linear", "momentum")
 
 
 def sizes(mixer: str, residual: str = "plain", **options: Any) -> dict[str, Any]:

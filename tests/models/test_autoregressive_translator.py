@@ -6,8 +6,9 @@ from torch.nn import functional
 
 from momentum_transformer.models.autoregressive_translator import AutoregressiveTranslator
 from momentum_transformer.ops.state import reorder_state, state_bytes
+from tests.family import RESIDUALS
 
-from .sentences import MIXERS, RESIDUALS, VOCABULARY, sentences, sizes, wordwise
+from .sentences import MIXERS, VOCABULARY, sentences, sizes, wordwise
 
 LENGTHS, TARGETS = (5, 1, 7, 6), (6, 3, 1, 5)
 

@@ -14,30 +14,25 @@ from momentum_transformer import (
     LinearAttention,
     MomentumAttention,
     MomentumResidual,
-    PlainResidual,
     SoftmaxAttention,
 )
-from momentum_transformer.layers import DifferenceResidual, LearnedMomentumAttention, Mixer, Residual
+from momentum_transformer.layers import LearnedMomentumAttention, Mixer, Residual
 from momentum_transformer.ops import RULES, detach_state, load_state, map_state, reorder_state, state_tensors
+from tests.family import RESIDUALS, mixers
 
 MIXERS: dict[str, Mixer | list[Mixer]] = {
-    "softmax": SoftmaxAttention(),
-    "linear": LinearAttention(),
-    "momentum": MomentumAttention(beta=0.6, gamma=0.9),
-    "learned momentum": LearnedMomentumAttention(MomentumAttention(beta=0.6, gamma=0.9)),
+    **mixers("softmax", "linear", "momentum", "learned momentum"),
     "hybrid": [SoftmaxAttention(), MomentumAttention(beta=0.9), LinearAttention()],
 }
-RESIDUALS: dict[str, Residual] = {
-    "plain": PlainResidual(),
-    "momentum": MomentumResidual(beta=0.3, gamma=0.9),
-    "difference": DifferenceResidual(beta=0.3),
+CONNECTIONS: dict[str, Residual] = {
+    **{name: rule for name, rule in RESIDUALS.items() if name != "adaptive"},
     **{f"adaptive, {rule}": AdaptiveMomentumResidual(gamma=0.9, rule=rule) for rule in RULES},
 }
 
 
 def encoder(mixer: str, residual: str, norm: Any, **options: Any) -> Encoder:
     torch.manual_seed(0)
-    model = Encoder(3, 16, 2, attention=MIXERS[mixer], residual=RESIDUALS[residual], norm=norm, **options)
+    model = Encoder(3, 16, 2, attention=MIXERS[mixer], residual=CONNECTIONS[residual], norm=norm, **options)
     return model.double().eval()
 
 
@@ -47,7 +42,7 @@ def tokens(n: int = 11) -> torch.Tensor:
 
 @pytest.mark.grid
 @pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("residual", RESIDUALS)
+@pytest.mark.parametrize("residual", CONNECTIONS)
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_training_prefill_and_decoding_agree(mixer: str, residual: str, norm: str) -> None:
     model, x = encoder(mixer, residual, norm), tokens()

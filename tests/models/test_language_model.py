@@ -7,32 +7,22 @@ import torch
 
 from momentum_transformer import (
     Encoder,
-    GatedDeltaAttention,
-    LinearAttention,
-    MomentumAttention,
     MomentumResidual,
     SoftmaxAttention,
 )
 from momentum_transformer.layers.presets import ModernBlock
-from momentum_transformer.layers.situation import Mixer
 from momentum_transformer.models.language_model import LanguageModel
+from tests.family import mixers
 
-MIXERS: dict[str, Mixer] = {
-    "softmax": SoftmaxAttention(),
-    "linear": LinearAttention(),
-    "momentum": MomentumAttention(beta=0.6, gamma=0.9),
-    "gated delta": GatedDeltaAttention(),
-}
+MIXERS = mixers("softmax", "linear", "momentum", "gated delta")
 
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("positions", [True, False])
-@pytest.mark.parametrize("mixer", [MomentumAttention(beta=0.6), SoftmaxAttention()], ids=["momentum", "softmax"])
-def test_prefill_and_steps_equal_the_whole(
-    mixer: MomentumAttention | SoftmaxAttention, positions: bool, tied: bool
-) -> None:
+@pytest.mark.parametrize("mixer", ["momentum", "softmax"])
+def test_prefill_and_steps_equal_the_whole(mixer: str, positions: bool, tied: bool) -> None:
     torch.manual_seed(0)
-    encoder = Encoder(2, 16, 2, attention=mixer, residual=MomentumResidual(beta=0.9))
+    encoder = Encoder(2, 16, 2, attention=MIXERS[mixer], residual=MomentumResidual(beta=0.9))
     model = LanguageModel(11, encoder, positions=positions, tied=tied).double().eval()
     tokens = torch.randint(0, 11, (3, 9))
     whole = model(tokens)

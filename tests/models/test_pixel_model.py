@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from momentum_transformer import Encoder
-from momentum_transformer.experiments.model_config import ModelConfig
-from momentum_transformer.experiments.named_models import named
+from momentum_transformer.experiments.model_config import named
 from momentum_transformer.models.logistic_mixture import mixture_log_likelihood
 from momentum_transformer.models.pixel_model import PixelModel
 
@@ -15,8 +14,8 @@ LENGTH = 25
 
 def make(name: str, dtype: torch.dtype = torch.float64) -> PixelModel:
     torch.manual_seed(0)
-    sizes = ModelConfig(beta=0.6, gamma=0.9, connection_beta=0.1, depth=2, width=32, heads=4, feedforward=64)
-    return PixelModel(named(sizes, name).encoder(causal=True), length=LENGTH, mixtures=3).to(dtype).eval()
+    sizes = {"beta": 0.6, "gamma": 0.9, "connection_beta": 0.1, "depth": 2, "width": 32, "heads": 4, "feedforward": 64}
+    return PixelModel(named(name, sizes).encoder(causal=True), length=LENGTH, mixtures=3).to(dtype).eval()
 
 
 def pictures(count: int = 3) -> torch.Tensor:

@@ -5,14 +5,9 @@ import torch
 from torch import Tensor
 
 from momentum_transformer import (
-    DeltaAttention,
     Encoder,
     GatedDeltaAttention,
     GatedMomentumAttention,
-    LinearAttention,
-    MomentumAttention,
-    MomentumDeltaAttention,
-    RetentionAttention,
     Rewind,
     ShortConvolution,
     SoftmaxAttention,
@@ -21,17 +16,11 @@ from momentum_transformer import (
 from momentum_transformer.layers import Mixer
 from momentum_transformer.models import RewindState
 from momentum_transformer.ops import reorder_state, state_tensors
+from tests.family import mixers
 
 MIXERS: dict[str, Mixer | list[Mixer]] = {
-    "softmax": SoftmaxAttention(),
+    **mixers("softmax", "window", "linear", "momentum", "retention", "delta", "gated delta", "momentum delta"),
     "softmax, convolution": SoftmaxAttention(convolution=ShortConvolution()),
-    "window": WindowAttention(3),
-    "linear": LinearAttention(),
-    "momentum": MomentumAttention(beta=0.6, gamma=0.9),
-    "retention": RetentionAttention(),
-    "delta": DeltaAttention(),
-    "gated delta": GatedDeltaAttention(),
-    "momentum delta": MomentumDeltaAttention(),
     "gated momentum": GatedMomentumAttention(convolution=ShortConvolution()),
     "hybrid": [GatedDeltaAttention(), WindowAttention(4)],
 }

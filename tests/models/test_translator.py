@@ -12,8 +12,9 @@ from momentum_transformer import MomentumResidual, ReformerAttention, SoftmaxAtt
 from momentum_transformer.layers import Attention, Block, HighwayFeedForward
 from momentum_transformer.models import NonAutoregressiveTranslator
 from momentum_transformer.models.nonautoregressive_translator import uniform_map
+from tests.family import RESIDUALS
 
-from .sentences import MIXERS, RESIDUALS, VOCABULARY, refining, sentences, sizes
+from .sentences import MIXERS, VOCABULARY, refining, sentences, sizes
 
 LENGTHS, TARGETS = (5, 1, 7, 7), (7, 3, 1, 5)
 
@@ -66,8 +67,8 @@ def test_a_decoder_layer_is_its_definition() -> None:
         queries = places if step == "positional" else x
         keys = encoded.layers[0] if step == "cross" else queries
         attention = layer.get_submodule(f"{step}.attention")
-        v = 0.3 * v + attend(attention, queries, keys, encoded.layers[0] if step == "cross" else x)
-        x = functional.layer_norm(x + 0.9 * v, (16,))
+        v = 0.9 * v + attend(attention, queries, keys, encoded.layers[0] if step == "cross" else x)
+        x = functional.layer_norm(x + 0.7 * v, (16,))
     highway = layer.feedforward
     assert isinstance(highway, HighwayFeedForward)
     change, gate = (network.leave(functional.relu(network.enter(x))) for network in (highway.change, highway.gate))

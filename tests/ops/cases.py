@@ -48,18 +48,6 @@ def inputs(n: int = N, *, dtype: torch.dtype = torch.float64, seed: int = 0) -> 
     )
 
 
-def masks(n: int = N) -> dict[str, Tensor | None]:
-    place = torch.arange(n).expand(B, n)
-    interior = torch.rand(B, n, generator=torch.Generator().manual_seed(7)) > 0.4
-    return {
-        "no mask": None,
-        "right padding": place < torch.tensor([[n], [n - n // 3]]),
-        "left padding": place >= torch.tensor([[n // 4], [0]]),
-        "holes": interior,
-        "one sample empty": torch.stack([interior[0], torch.zeros(n, dtype=torch.bool)]),
-    }
-
-
 def gradients(outputs: Sequence[Tensor], wanted: Sequence[Tensor], *, seed: int = 1) -> list[Tensor]:
     """Gradients of a random linear function of all outputs, so that no error can cancel."""
     generator = torch.Generator().manual_seed(seed)

@@ -9,8 +9,9 @@ import torch
 
 from momentum_transformer import linear_attention, momentum_attention
 from tests import reference
+from tests.family import LENGTHS, masks
 
-from .cases import BETA, GAMMA, Inputs, assert_all_close, gradients, inputs, masks
+from .cases import BETA, GAMMA, Inputs, assert_all_close, gradients, inputs
 
 FORMS = {
     "quadratic": {"backend": "quadratic"},
@@ -59,7 +60,7 @@ def test_form_equals_recurrence_outputs_states_and_gradients(form: str, mask: st
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("n", [0, 1, 2, 7, 8, 9, 16, 17])
+@pytest.mark.parametrize("n", LENGTHS)
 @pytest.mark.parametrize("form", FORMS)
 def test_any_length_works_in_every_form(form: str, n: int) -> None:
     given = everything(inputs(n), with_state=True, **FORMS[form])

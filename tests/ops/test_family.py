@@ -15,21 +15,11 @@ from torch import Tensor
 from momentum_transformer import RecurrentState, cu_seqlens, recurrent_attention
 from momentum_transformer.ops import chunked
 from tests import family, reference
-from tests.family import MEMBERS, B, D, E, H, N
+from tests.family import HIDDEN, LENGTHS, MEMBERS, NARROW, B, D, E, H, N
 
 from .cases import assert_all_close, gradients
 
 FORMS: dict[str, dict[str, Any]] = {"chunked": {"backend": "chunked"}, "auto": {"backend": "auto"}}
-HIDDEN = {
-    "all tokens": {},
-    "holes": {"key_mask": torch.rand(B, N, generator=torch.Generator().manual_seed(3)) > 0.3},
-    "resets": {"reset": torch.rand(B, N, generator=torch.Generator().manual_seed(4)) > 0.9},
-    "holes and resets": {
-        "key_mask": torch.rand(B, N, generator=torch.Generator().manual_seed(5)) > 0.3,
-        "reset": torch.rand(B, N, generator=torch.Generator().manual_seed(6)) > 0.8,
-    },
-    "one sample empty": {"key_mask": torch.arange(B)[:, None].expand(B, N) == 0},
-}
 
 
 def some_state(member: str, dtype: torch.dtype = torch.float64) -> RecurrentState:
@@ -73,7 +63,7 @@ def full(value: float | Tensor, *more: int) -> np.ndarray:
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize(("key_heads", "hidden"), [*((H, name) for name in HIDDEN), (2, "all tokens"), (1, "holes")])
+@pytest.mark.parametrize(("key_heads", "hidden"), [*((H, name) for name in HIDDEN), (2, "no mask"), (1, "holes")])
 @pytest.mark.parametrize("member", MEMBERS)
 def test_the_token_form_is_the_recurrence_as_it_is_written(member: str, hidden: str, key_heads: int) -> None:
     given, state = family.inputs(member, key_heads=key_heads), some_state(member)
@@ -111,7 +101,7 @@ def test_forms_agree_in_outputs_states_and_gradients(member: str, form: str, hid
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("n", [0, 1, 2, 16, 17, 65, 129])
+@pytest.mark.parametrize("n", LENGTHS)
 @pytest.mark.parametrize("member", MEMBERS)
 def test_any_length_works(member: str, n: int) -> None:
     state = some_state(member)
@@ -136,7 +126,7 @@ def test_float32_agrees_to_a_hundred_thousandth(member: str) -> None:
         assert_equal(everything(single, backend=backend), everything(double, backend="recurrent"), 1e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
 @pytest.mark.parametrize("member", MEMBERS)
 def test_narrow_inputs_are_computed_in_float32(member: str, dtype: torch.dtype) -> None:
     given = family.inputs(member, dtype=dtype)

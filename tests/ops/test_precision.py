@@ -8,8 +8,9 @@ import torch
 
 from momentum_transformer import MomentumState, linear_attention, momentum_attention, softmax_attention
 from momentum_transformer.ops.geometric import geometric_sums, powers
+from tests.family import BACKENDS, NARROW, masks
 
-from .cases import Inputs, assert_all_close, gradients, inputs, masks
+from .cases import Inputs, assert_all_close, gradients, inputs
 
 BETAS = [0.0, 1e-8, 0.1, 0.6, 0.9, 0.999, 0.999999]
 EPSILON = {torch.float64: 2.3e-16, torch.float32: 1.2e-7, torch.bfloat16: 7.9e-3, torch.float16: 9.8e-4}
@@ -36,7 +37,7 @@ def test_powers_have_derivatives_at_zero() -> None:
     assert second.item() == 2
 
 
-@pytest.mark.parametrize("backend", ["chunked", "quadratic", "native"])
+@pytest.mark.parametrize("backend", BACKENDS[1:])
 @pytest.mark.parametrize("beta", BETAS)
 def test_any_beta_agrees_with_the_recurrence_over_a_thousand_tokens(beta: float, backend: str) -> None:
     x = inputs(1000)
@@ -72,7 +73,7 @@ def test_each_dtype_rounds_only_its_inputs_and_outputs(dtype: torch.dtype, mask:
     assert_all_close(given, exact, ["dq", "dk", "dv", "dbeta", "dgamma"], 60 * EPSILON[dtype])
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
 def test_states_are_float32_or_wider(dtype: torch.dtype) -> None:
     x = inputs(3, dtype=dtype)
     for attend, options in ((momentum_attention, {"beta": 0.5}), (linear_attention, {})):
@@ -120,8 +121,8 @@ def test_every_form_keeps_float32_precision_at_any_beta(form: dict[str, object],
 @pytest.mark.grid
 @pytest.mark.parametrize("with_state", [False, True], ids=["from nothing", "from a state"])
 @pytest.mark.parametrize("mask", masks())
-@pytest.mark.parametrize("backend", ["chunked", "quadratic", "recurrent", "native"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [torch.float32, *NARROW], ids=str)
 def test_every_form_agrees_in_every_dtype(dtype: torch.dtype, backend: str, mask: str, with_state: bool) -> None:
     x = inputs(dtype=dtype)
     wide = Inputs(*(tensor.detach().double().requires_grad_() for tensor in x))

@@ -5,8 +5,9 @@ import torch
 
 from momentum_transformer import linear_attention, momentum_attention
 from momentum_transformer.ops.feature_maps import elu_plus_one
+from tests.family import masks
 
-from .cases import assert_all_close, gradients, inputs, masks
+from .cases import assert_all_close, gradients, inputs
 
 
 def released_causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, beta: float, gamma: float) -> torch.Tensor:

@@ -18,8 +18,9 @@ from momentum_transformer.ops.state import (
     state_bytes,
     state_tensors,
 )
+from tests.family import masks
 
-from .cases import N, assert_all_close, gradients, inputs, masks
+from .cases import N, assert_all_close, gradients, inputs
 
 
 @settings(max_examples=25, deadline=None)

@@ -71,6 +71,7 @@ def test_runs_of_one_setting_are_one_line_with_their_spread(runs: Path, tmp_path
     add(tmp_path / "again", "softmax", 0, 1.5, settings=("train.steps=7",))
     write_report([runs, tmp_path / "again"], tmp_path / "report")
     lines = (tmp_path / "report" / "recall-tiny-runs.md").read_text().splitlines()
+    assert lines[0].endswith("| seed numbers |")
     assert lines[2].startswith("| softmax | 1.6033 ± 0.0050 |")
     assert lines[2].endswith("| 0, 1 (3 runs) |")
     assert lines[3].startswith("| softmax, train.steps=7 | 1.5000 |")
@@ -290,7 +291,7 @@ def test_the_table_of_text_says_which_models_have_not_run(tmp_path: Path) -> Non
         add_run(tmp_path / "runs", Request("text", variant.model, "tiny", 0, variant.settings), scores)
     write_report([tmp_path / "runs"], tmp_path / "report")
     lines = (tmp_path / "report" / "text-tiny.md").read_text().splitlines()
-    assert lines[0].startswith("| model | parameters | nats a character |")
+    assert lines[0].startswith("| model | parameters | rate | nats a character |")
     assert "CPU minutes" in lines[0]
     assert any(line.startswith("| gated-delta |") for line in lines)
     assert any(line.startswith("| softmax with convolution |") for line in lines)

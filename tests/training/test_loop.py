@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from momentum_transformer.experiments import EXPERIMENTS
+from momentum_transformer.experiments.configuration import override
 from momentum_transformer.experiments.copy import CopyTask
 from momentum_transformer.experiments.runs import Request, run_evaluation, run_training
 from momentum_transformer.training import checkpoint
@@ -33,10 +34,8 @@ def losses(path: Path) -> list[tuple[str, int, float]]:
     return [(line["kind"], line["step"], line["loss"]) for line in RunDirectory(path).metrics() if "loss" in line]
 
 
-def test_resuming_is_bit_identical_to_never_having_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = tiny(*DROPOUT)
-    assert run_training(request, tmp_path / "whole", resume=False)
-
+def train_and_stop(request: Request, run: Path) -> None:
+    """As far as step 12, where somebody presses Ctrl-C."""
     original = CopyTask.batch
 
     def interrupt(self: CopyTask, step: int, shard: int, shards: int) -> Any:
@@ -44,10 +43,16 @@ def test_resuming_is_bit_identical_to_never_having_stopped(tmp_path: Path, monke
             os.kill(os.getpid(), signal.SIGINT)
         return original(self, step, shard, shards)
 
-    monkeypatch.setattr(CopyTask, "batch", interrupt)
-    assert not run_training(request, tmp_path / "cut", resume=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CopyTask, "batch", interrupt)
+        assert not run_training(request, run, resume=False)
+
+
+def test_resuming_is_bit_identical_to_never_having_stopped(tmp_path: Path) -> None:
+    request = tiny(*DROPOUT)
+    assert run_training(request, tmp_path / "whole", resume=False)
+    train_and_stop(request, tmp_path / "cut")
     assert not RunDirectory(tmp_path / "cut").finished()
-    monkeypatch.setattr(CopyTask, "batch", original)
     assert run_training(request, tmp_path / "cut", resume=True)
 
     whole, cut = (load_file(tmp_path / name / "checkpoint" / "last.safetensors") for name in ("whole", "cut"))
@@ -113,6 +118,23 @@ def test_a_run_of_an_older_version_is_resumed_with_the_defaults_of_newer_setting
     assert stored["config"]["train"].pop("final_rate") == TrainConfig().final_rate
     (tmp_path / "config.json").write_text(json.dumps(stored))
     assert run_training(tiny(), tmp_path, resume=True)
+
+
+def test_a_run_goes_on_with_the_defaults_that_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_training(tiny(), tmp_path / "whole", resume=False)
+    train_and_stop(tiny(), tmp_path / "cut")
+    before, later = tiny().config, ("train.learning_rate=0.5", "train.steps=3")
+    monkeypatch.setattr(Request, "config", property(lambda request: override(before, later)))
+    capsys.readouterr()
+    assert run_training(tiny(), tmp_path / "cut", resume=True)
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    rate, steps = before.train.learning_rate, before.train.steps
+    said = f"began when defaults were others, and goes on with train.steps={steps}, train.learning_rate={rate}\n"
+    assert said in capsys.readouterr().out
+    assert run_training(tiny(), tmp_path / "cut", resume=True)  # it has ended, whatever the defaults are now
+    assert capsys.readouterr().out == ""
 
 
 def test_a_loss_that_becomes_nan_stops_with_the_step_and_the_last_good_checkpoint(

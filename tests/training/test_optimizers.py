@@ -51,6 +51,33 @@ def test_every_optimizer_gets_its_epsilon(name: str) -> None:
     assert optimizer.param_groups[0]["eps"] == 1e-6
 
 
+@pytest.mark.parametrize("beta2", [0.999, 0.7])  # 0.7: no variance is ever known well
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_radam_takes_the_steps_of_pytorch_and_keeps_its_state(beta2: float, decay: float) -> None:
+    torch.manual_seed(0)
+    start = [torch.randn(shape, dtype=torch.float64) for shape in ((3, 5), (7,))]
+    config = TrainConfig(optimizer="radam", betas=(0.8, beta2), weight_decay=decay, epsilon=1e-3)
+    mine, theirs = ([torch.nn.Parameter(x.clone()) for x in start] for _ in range(2))
+    ours = make_optimizer(mine, config)
+    reference = torch.optim.RAdam(
+        theirs, betas=config.betas, eps=1e-3, weight_decay=decay, decoupled_weight_decay=True
+    )
+    for step in range(12):
+        for parameters in (mine, theirs):
+            for i, parameter in enumerate(parameters):
+                generator = torch.Generator().manual_seed(10 * step + i)
+                gradient = torch.randn(parameter.shape, dtype=torch.float64, generator=generator)
+                parameter.grad = None if step == 8 and i else gradient  # from there on, their counts differ
+        for optimizer in (ours, reference):
+            optimizer.param_groups[0]["lr"] = 0.1 / (1 + step)
+            optimizer.step()
+        assert all(torch.allclose(x, y, rtol=1e-12, atol=1e-12) for x, y in zip(mine, theirs, strict=True))
+    for x, y in zip(mine, theirs, strict=True):
+        assert ours.state[x].keys() == reference.state[y].keys()
+        for name, value in reference.state[y].items():
+            assert torch.allclose(ours.state[x][name], value, rtol=1e-12, atol=1e-14), name
+
+
 def test_a_linear_schedule_goes_straight_from_the_first_rate_to_the_last() -> None:
     config = TrainConfig(steps=100, schedule="linear", learning_rate=3.0, final_rate=1.0)
     assert [learning_rate(step, config) for step in (0, 25, 50, 100)] == [3.0, 2.5, 2.0, 1.0]

@@ -46,7 +46,7 @@ class Call(NamedTuple):
         return self.feature_map is elu_plus_one
 
     def state_shapes(self) -> dict[str, tuple[int, ...] | None]:
-        """Of each part of the state; None where this member has no such part."""
+        """The shape of each part of the state; None where this member has no such part."""
         lead, d, e = tuple(self.k.shape[:2]), feature_width(self.k, self.feature_map), self.v.shape[-1]
         matrix = (*lead, d, e)
         return {"s": matrix, "m": None if self.c.beta is None else matrix, "z": (*lead, d) if self.keeps_z else None}
@@ -101,4 +101,4 @@ class Backend(Protocol):
         """Why it cannot run this call; None where it can."""
 
     def run(self, call: Call) -> tuple[Tensor, RecurrentState | None]:
-        """y, and the state after the last token, which is None where nobody asked for it and it costs something."""
+        """y, and the state after the last token; without `return_state` it may be None."""

@@ -19,7 +19,7 @@ BACKEND_NAMES = ("auto", *BY_NAME)
 
 
 def candidates(call: Call, name: str) -> tuple[Backend, ...]:
-    """Who may serve this call under this name, the fastest first."""
+    """The backends that this name allows for this call, the fastest first."""
     if not call.causal:
         return (NATIVE_BIDIRECTIONAL, BIDIRECTIONAL) if name in ("auto", "native") else (BIDIRECTIONAL,)
     if name != "auto":

@@ -35,7 +35,7 @@ def finished(call: Call, read: Attended) -> Tensor:
 
 @dataclass(frozen=True)
 class Chunked:
-    """In linear time; every member."""
+    """Every member in linear time: quadratic in chunks, recurrent between them."""
 
     name: str = "chunked"
 
@@ -63,7 +63,7 @@ class Chunked:
 
 @dataclass(frozen=True)
 class Recurrent:
-    """Token by token, as the equations are written; every member."""
+    """Every member token by token, as the equations are written."""
 
     name: str = "recurrent"
 

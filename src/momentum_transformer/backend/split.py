@@ -1,8 +1,8 @@
 """A call whose sequence is split over processes: each finds out the state before its part, and goes on from there.
 
 A recurrence is linear in its state, so a part of a sequence leaves transition @ before + state, where `state` is what
-it leaves from nothing. Columns of a state do not know of each other, so the transition is what a part makes of the
-columns of the identity; where nothing is erased, one number for each pair of s and m says the same.
+it leaves from nothing. Columns of a state are independent, so the transition is what a part makes of the identity's
+columns; where nothing is erased, it is one number for each pair of the planes s and m.
 """
 
 import torch
@@ -32,7 +32,7 @@ def serve_split(call: Call, name: BackendName, context: Context) -> tuple[Tensor
 
 
 def _state_before(call: Call, name: BackendName, context: Context) -> RecurrentState:
-    """What the parts of the processes before leave behind."""
+    """The state before this part, from the summaries of the parts of the processes before."""
     x = call._replace(q=call.q.detach(), return_state=True)  # nobody reads y
     transition, (s, m, z) = (_by_columns if erases(x.c) else _by_numbers)(x, name)
     state = s if m is None else torch.cat([s, m], -2)  # (b, h, planes · d, e)
@@ -51,7 +51,7 @@ def _state_before(call: Call, name: BackendName, context: Context) -> RecurrentS
 
 
 def erases(c: Coefficients) -> bool:
-    """Whether features of the state mix, or fade apart: then a transition is a matrix of their number."""
+    """Whether the transition is a matrix over features: the delta rule mixes them, and channels may decay apart."""
     return c.delta is not None or (c.alpha is not None and c.alpha.ndim == 4)
 
 
@@ -86,7 +86,7 @@ def _by_numbers(x: Call, name: BackendName) -> tuple[Tensor, RecurrentState]:
 
 
 def _identity(x: Call, d: int) -> RecurrentState:
-    """A state of d features and as many columns as it has numbers in a column, each with one 1."""
+    """The identity as a state of d features: planes · d columns, each with a single 1 in s or m."""
     planes = 1 if x.c.beta is None else 2
     eye = torch.eye(planes * d, dtype=x.wide, device=x.v.device).expand(*x.v.shape[:2], -1, -1)
     s, *m = eye.chunk(planes, -2)

@@ -52,7 +52,7 @@ def two_way_convolution(
     reset: Tensor | None = None,
     silu: bool = False,
 ) -> Tensor:
-    """The same where the channels from `turned` on look at the tokens that come after."""
+    """`short_convolution`, but the channels from `turned` on look at the tokens that come after."""
     if not _short(weight) or refusal(x, weight, bias, mask, reset) is not None:
         return in_pytorch.two_way_convolution(x, weight, bias, turned=turned, mask=mask, reset=reset, silu=silu)
     y, _ = _native_convolution(Arguments(x, weight, None, bias, mask, reset, silu, turned))

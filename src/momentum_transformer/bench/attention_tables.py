@@ -25,7 +25,7 @@ def backends_table(record: Record) -> Table:
 
 
 def contestants_table(record: Record) -> Table:
-    """Who passed the gate."""
+    """Which contestants passed the gate, as a table."""
     rows = []
     for one in record["contestants"]:
         error = "" if one["error"] is None else f"{one['error']:.1e}"
@@ -116,7 +116,7 @@ def long_table(record: Record) -> Table:
 
 
 def terminal(table: Table) -> rich.table.Table:
-    """With colours, numbers to the right."""
+    """The table for the terminal: with colours, numbers to the right."""
     drawn = rich.table.Table(
         title=escape(table.title),
         title_justify="left",

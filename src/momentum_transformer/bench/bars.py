@@ -115,7 +115,7 @@ class Limit:
 
 
 def limits(record: Record, threads: int = 1) -> Iterator[Limit]:
-    """Of every call of ours that was timed with this number of threads."""
+    """The limits of every call of ours that was timed with this number of threads."""
     for block in record["family"]:
         if block["threads"] != threads:
             continue

@@ -87,7 +87,7 @@ def _measure_family(console: Console, shapes: tuple[Shape, ...], *, peers: bool,
 
 
 def _show_family(console: Console, part: str, record: dict[str, Any]) -> None:
-    """Who takes part, or what was timed last."""
+    """Show who takes part, or what was timed last."""
     if part == "contestants":
         console.print(tables.terminal(tables.backends_table(record)))
         table = family_tables.gate_table(record)

@@ -141,7 +141,7 @@ FAMILY = (
 
 
 def find(name: str) -> Contestant:
-    """By name."""
+    """A contestant by its name."""
     known = (*EVERYONE, *FAMILY)
     for contestant in known:
         if contestant.name == name:

@@ -32,7 +32,7 @@ def draw(record: Record) -> str:
 
 
 def markdown(record: Record) -> str:
-    """The same as a table, and where it comes from."""
+    """The same numbers as a table, with the command that measured them."""
     rows = {(row["model"], row["context"]): row for row in record["rows"]}
     models, contexts = (list(dict.fromkeys(key[i] for key in rows)) for i in range(2))
 

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from ..decoding.decoder import Decoder
-from ..experiments.model_config import ModelConfig
-from ..experiments.named_models import named
+from ..experiments.model_config import named
 from ..models.encoder import EncoderState
 from ..models.language_model import LanguageModel
 from ..ops.state import CacheState, map_state, state_tensors
@@ -36,7 +35,7 @@ AGREES = 1e-3
 
 def language_model(name: str) -> LanguageModel:
     torch.manual_seed(0)
-    config = named(ModelConfig(**SIZES, block="modern", dropout=0.0, attention_dropout=0.0), name)
+    config = named(name, {**SIZES, "block": "modern", "dropout": 0.0, "attention_dropout": 0.0})
     return LanguageModel(VOCABULARY, config.encoder(causal=True), positions=False, tied=True).eval()
 
 

@@ -40,7 +40,7 @@ class FamilyPlan:
                 yield group, shape, "forward"
 
     def at(self, shapes: tuple[Shape, ...]) -> "FamilyPlan":
-        """The same at other shapes."""
+        """The same plan at other shapes."""
         tokens = tuple(dict.fromkeys(shape._replace(n=1) for shape in shapes))
         return replace(self, shapes=shapes, kda=shapes, tokens=tokens)
 
@@ -108,6 +108,6 @@ def _group(contestant: Contestant) -> str:
 
 
 def _memory(plan: FamilyPlan, contestants: Mapping[Contestant, Attend]) -> list[dict[str, Any]]:
-    """Forward and backward of our members, in a process each."""
+    """Peak memory of forward and backward of our members, each in a process of its own."""
     ours = [one.name for one in contestants if not one.package and one.computes in EXTRAS and _group(one) == "members"]
     return [measure(name, shape) for shape in plan.shapes for name in ours]

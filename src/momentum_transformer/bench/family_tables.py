@@ -12,7 +12,7 @@ from .targets import Record, best
 
 
 def threads_of(record: Record) -> list[int]:
-    """How many threads were measured with."""
+    """The numbers of threads that were measured."""
     return sorted({block["threads"] for block in record["family"]})
 
 

@@ -18,6 +18,8 @@ import torch
 
 from ..attention import momentum_attention, recurrent_attention
 from ..backend.cpu import build, native_call
+from ..backend.cpu.row_norm_operator import normalized
+from ..backend.surroundings import short_convolution
 from .record import machine
 
 TOKENS, WIDTH, REPEATS = 200_000, 64, 7
@@ -26,6 +28,7 @@ TOKENS, WIDTH, REPEATS = 200_000, 64, 7
 def calls() -> dict[str, Callable[[], Any]]:
     """Long calls, one of each kernel."""
     q = torch.rand(1, 1, TOKENS, WIDTH)
+    rows, taps = torch.rand(1, 1, TOKENS, 8 * WIDTH), torch.rand(8 * WIDTH, 4)
     learned = q.clone().requires_grad_()
     y = momentum_attention(learned, learned, learned, beta=0.5, backend="native").sum()
     other = recurrent_attention(learned, learned, learned, alpha=0.9, backend="native").sum()
@@ -35,6 +38,8 @@ def calls() -> dict[str, Callable[[], Any]]:
         "family forward": lambda: recurrent_attention(q, q, q, alpha=0.9, backend="native"),
         "family backward": lambda: other.backward(retain_graph=True),
         "without causal order": lambda: momentum_attention(q, q, q, beta=0.5, causal=False, backend="native"),
+        "norm of rows": lambda: normalized(rows, None, None, mean=True, eps=1e-5),
+        "short convolution": lambda: short_convolution(rows[0], taps, silu=True),
     }
 
 

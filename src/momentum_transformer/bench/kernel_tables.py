@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from ..report.tables import Table
+from .record import commit_of
 
 ATTENTION_SHARE = 0.15  # of a training step, at the most
 SLOWER = 1.05  # than the version before, at the most
@@ -61,7 +62,7 @@ def profile_table(results: Path) -> str:
         cells += [f"{least:.1f}", f"{row['total'] / linear['total']:.2f}", f"{more:.2f}"]
         rows.append(tuple(cells))
     machine = result["machine"]
-    commit = f"{(machine['commit'] or 'unknown')[:12]}{' with changes' if machine['dirty'] else ''}"
+    commit = commit_of(machine)
     where = (
         f"β = {result['beta']:g}, float32, one thread ({machine['cpu']}, torch {machine['torch']}), GEMM at "
         f"{result['gemm_flops'] / 1e9:.0f} GFLOP/s, nanoseconds inside the library for a token of one head; "
@@ -96,7 +97,7 @@ def blocks_table(results: Path) -> str:
     stand_in = " Momentum attention with a constant β stands in for the recurrence." if result["stand_in"] else ""
     where = (
         f"float32, one thread, CPU time ({machine['cpu']}, torch {machine['torch']}); {machine['started']}, "
-        f"commit {(machine['commit'] or 'unknown')[:12]}{' with changes' if machine['dirty'] else ''}. Shares of the "
+        f"commit {commit_of(machine)}. Shares of the "
         f"block, in brackets in PyTorch's way; each part is timed by itself, so they need not add up.{stand_in} "
         f"Command: `{result['command']}`."
     )

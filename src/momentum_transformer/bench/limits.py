@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ..backend.cpu.causal_operator import sums_segments
+from ..backend.cpu.recurrent_operator import segment
 from ..report.tables import Table
 from ..training.allocator import keep_freed_memory
 from ..training.run_directory import provenance
@@ -31,19 +32,21 @@ COMPUTES: tuple[Computes, ...] = ("linear", "momentum")
 
 # Multiply-adds of the kernels on an element of the state, forward and backward. Forward: a token is added (through m,
 # if there is momentum), q reads the state, the erase vector of the next token reads it; a decay a channel is one
-# multiplication more. Backward, by chunks: s (and m) are made once more; q·dy and p·do, with do the gradient of the
-# prediction, are added to ds; k and u read ds for du and dk, dy and do read s for dq and dp; m and dm have as many.
-# Backward with a decay a channel goes token by token: the gradient of the decay and two multiplications more.
+# multiplication more. Backward, by chunks: q·dy and p·do, with do the gradient of the prediction, are added to ds; k
+# and u read ds for du and dk, dy and do read s for dq and dp; m and dm have as many. What makes s and m once more is
+# not among these. Backward with a decay a channel goes token by token: s once more, the gradient of the decay and two
+# multiplications.
 MEMBER_ADDS = {
-    "gated delta": (3, 7),
-    "gated delta a head": (3, 7),
-    "momentum delta": (4, 2 * 7),
+    "gated delta": (3, 6),
+    "gated delta a head": (3, 6),
+    "momentum delta": (4, 2 * 6),
     "KDA": (4, 8 + 2),
     "one token": (3, 0),
 }
-# In a chunk every token also meets the others: q and p read k, dy and do read u, and du, dq, dk and dp add these up.
+# In a chunk every token also meets the others: q and p read k, dy and do read u (¾ each: the first half of a chunk
+# does not meet the second), du adds up q and p (1¼ together), dq, dp and dk are one each.
 CHUNK = 16  # tokens, as in native/family_rows.h
-CHUNK_PRODUCTS = 8
+CHUNK_PRODUCTS = 4 * 3 / 4 + 5 / 4 + 3
 
 
 def operations(shape: Shape, computes: str, direction: str) -> float:
@@ -56,7 +59,9 @@ def operations(shape: Shape, computes: str, direction: str) -> float:
         forward, backward = MEMBER_ADDS[computes]
         per_token: float = (forward if direction == "forward" else forward + backward) * shape.d**2
         if direction != "forward" and computes != "KDA":
-            per_token += CHUNK_PRODUCTS * CHUNK * shape.d
+            planes = 2 if computes == "momentum delta" else 1
+            saved = CHUNK / segment(shape.d, planes)  # of all states before chunks; the others are made once more
+            per_token += (1 - saved) * planes * shape.d**2 + CHUNK_PRODUCTS * CHUNK * shape.d
     else:
         scan = (2 if computes == "linear" else 3) * shape.d**2
         base = shape.d**2 if sums_segments(shape.n) else 0

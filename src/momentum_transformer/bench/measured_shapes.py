@@ -25,11 +25,11 @@ class Shape(NamedTuple):
         return f"({self.b}, {self.h}, {self.n}, {self.d})"
 
     def useful_flops(self, computes: str) -> int:
-        """Of one forward pass."""
+        """Floating-point operations of one forward pass."""
         return USEFUL[computes] * self.b * self.h * self.n * self.d * self.d
 
     def bytes(self, size: int = 4) -> int:
-        """Of one tensor (b, h, n, d) with elements of this size."""
+        """Bytes of one tensor (b, h, n, d) with elements of this size."""
         return self.b * self.h * self.n * self.d * size
 
 

@@ -24,12 +24,12 @@ LEAST = {"alpha": 0.9}  # of numbers below 1; the others may be anything above 0
 
 
 def names(computes: str) -> tuple[str, ...]:
-    """Of the tensors that a contestant takes."""
+    """The names of the tensors that a contestant takes."""
     return ("q", "k", "v", *EXTRAS.get(computes, ()))
 
 
 def extra_shape(name: str, computes: str, shape: tuple[int, int, int, int]) -> tuple[int, ...]:
-    """Of one of EXTRAS, where q, k and v have this shape."""
+    """The shape of one of EXTRAS, where q, k and v have this shape."""
     b, h, n, d = shape
     if name == "state":
         return b, h, d, d
@@ -39,7 +39,7 @@ def extra_shape(name: str, computes: str, shape: tuple[int, int, int, int]) -> t
 
 
 def extra_bytes(computes: str, shape: tuple[int, int, int, int], size: int = 4) -> int:
-    """Of all that a member takes besides q, k and v."""
+    """Bytes of all that a member takes besides q, k and v."""
     return size * sum(prod(extra_shape(name, computes, shape)) for name in EXTRAS.get(computes, ()))
 
 

@@ -1,6 +1,7 @@
 """What every benchmark writes down: its numbers, and the machine they are of."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,13 @@ def machine() -> dict[str, Any]:
     return {name: found[name] for name in kept} | {"torch": found["versions"]["torch"]}
 
 
+def commit_of(measured: Mapping[str, Any]) -> str:
+    """The commit that was measured, in words."""
+    return f"{(measured['commit'] or 'unknown')[:12]}{' with changes' if measured['dirty'] else ''}"
+
+
 def save(result: dict[str, Any], out: Path | None) -> None:
-    """As JSON, where a place was named."""
+    """Write the record as JSON, where a place was named."""
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(result, indent=2) + "\n")

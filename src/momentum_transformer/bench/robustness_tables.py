@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from ..report.tables import Table
+from .record import commit_of
 
 KILLS, MUTATIONS = 2_000, 20_000  # of a whole run of tests/faults and of tests/fuzz
 
@@ -19,7 +20,7 @@ def faults_table(results: Path) -> str:
     total = [sum(row[name] for row in result["rows"]) for name in ("faults", *costs)]
     cells.append(("**all**", *(f"**{count:,}**" for count in total)))
     machine = result["machine"]
-    commit = f"{(machine['commit'] or 'unknown')[:12]}{' with changes' if machine['dirty'] else ''}"
+    commit = commit_of(machine)
     where = (
         f"{machine['cores']} cores ({machine['cpu']}, torch {machine['torch']}), {machine['started']}, commit {commit}"
     )

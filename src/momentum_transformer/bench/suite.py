@@ -120,7 +120,7 @@ def _measure_long(name: str, plan: Plan) -> list[dict[str, Any]]:
 
 
 def write(record: Mapping[str, Any], path: Path) -> None:
-    """As JSON, replaced in one step."""
+    """Write the record as JSON; the file is replaced in one step."""
     make_folder(path.parent)
     text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
     replace_file(path, lambda temporary: temporary.write_text(text))
@@ -138,7 +138,7 @@ def read(path: Path, part: str = "shapes") -> dict[str, Any]:
 
 
 def package_version(package: str) -> str | None:
-    """As pip knows it; None where it is not installed."""
+    """The installed version of a package; None where it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -37,7 +37,7 @@ class Budget:
     call: float = 20.0  # a call that takes longer is not made
 
     def rounds(self, seconds: float) -> int:
-        """How many calls of this duration."""
+        """How many calls of this duration to time."""
         return max(self.least, min(self.most, int(self.seconds / max(seconds, 1e-9))))
 
 
@@ -135,7 +135,7 @@ def interleave(
 ) -> dict[str, dict[int, float]]:
     """Seconds of every call by round, the mean of a row of calls where `rows` asks for more than one.
 
-    Whoever has fewer rounds takes part in some, evenly spread over all.
+    Calls with fewer rounds take part in some of them, evenly spread.
     """
     total = max(rounds.values())
     seconds: dict[str, dict[int, float]] = {name: {} for name in calls}

@@ -231,7 +231,7 @@ def prefill(module: nn.Module, x: Tensor) -> None:
 
 
 def training_step(module: nn.Module, x: Tensor) -> None:
-    """Forward, backward, all gradients; no optimizer."""
+    """A training step without the optimizer: forward, backward, all gradients."""
     if x.is_floating_point():
         x = x.detach().requires_grad_()
         module(x).float().square().mean().backward()

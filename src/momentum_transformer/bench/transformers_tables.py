@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from ..report.tables import Table
+from .record import commit_of
 from .targets import Record
 from .transformers_models import WORKS
 
@@ -97,10 +98,10 @@ def times_table(record: Record, of: str) -> Table:
 
 
 def markdown(record: Record) -> str:
-    """For docs/performance.md."""
+    """The tables of docs/performance.md."""
     parts = [bars_table(record), times_table(record, "layer"), times_table(record, "model")]
     subjects = "; ".join(f"*{kind}*: {described}" for kind, described in record["subjects"].items())
-    commit = f"{(record['commit'] or 'unknown')[:12]}{' with changes' if record['dirty'] else ''}"
+    commit = commit_of(record)
     where = (
         f"Width {record['width']:,}. {subjects}. Models have {record['layers']} layers and a vocabulary of "
         f"{record['vocabulary']:,}. Transformers {record['transformers']}, torch {record['versions']['torch']}, one "

@@ -28,6 +28,8 @@ def line_batches(text: Path | None, size: int) -> Iterator[list[str]]:
         lines = read_lines(text)
         yield from (lines[i : i + size] for i in range(0, len(lines), size))
         return
+    if sys.stdin.isatty():  # else nothing shows that it is the user's turn
+        sys.stderr.write("type lines; Ctrl-D ends\n")
     number, rest = 1, b""
     while chunk := sys.stdin.buffer.read1(2**16):  # type: ignore[union-attr]  # what there is, without waiting for more
         *whole, rest = (rest + chunk).split(b"\n")

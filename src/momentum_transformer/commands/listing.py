@@ -4,8 +4,9 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from ..experiments import EXPERIMENTS, REPRODUCTIONS
-from ..experiments.configuration import nearest, paths, to_json
+from ..experiments.configuration import nearest
 from ..experiments.experiment import SCALES, Experiment, Study
+from ..experiments.runs import settings_of
 
 
 def show_all(console: Console) -> None:
@@ -39,10 +40,10 @@ def _experiment(experiment: Experiment, console: Console) -> None:
     rows.add_row("models", ", ".join(experiment.models))
     for scale in SCALES:
         rows.add_row(scale, experiment.minutes.get(scale, "–"))
-    config = to_json(experiment.config(experiment.models[0], "small"))
-    rows.add_row("--set", " ".join(f"{path}={value}" for path, value in paths(config).items()))
+    settings = sorted(settings_of(experiment.name, "small").items(), key=lambda item: not item[0].startswith("model."))
+    rows.add_row("--set", " ".join(f"{path}={value}" for path, value in settings))
     console.print(rows)
-    console.print(f"times of one model on two CPU cores; settings as {experiment.models[0]} has them at small\n")
+    console.print("times of one model on two CPU cores; settings as the first that has them, at small\n")
 
 
 def _study(study: Study, console: Console) -> None:

@@ -9,7 +9,7 @@ from typing import IO
 
 from rich.console import Console
 
-from ..durable import HeldError, hold, make_folder, sync, write_note
+from ..durable import HeldError, hold, make_folder, replace_file, write_note
 from ..errors import UserError
 from ..experiments.experiment import Study
 from ..experiments.runs import Request, run_training
@@ -49,19 +49,18 @@ def run_queue(
             for number, request in turn:
                 seen.add(request)
                 run, kept = RunDirectory(request.directory(runs)), RunDirectory(request.directory(results))
-                if find(request) is None:
-                    console.print(f"run {number} of {turn[-1][0]}: {run.path}")
-                    write_note(note, str(run.path))
-                    try:
+                try:
+                    if find(request) is None:
+                        console.print(f"run {number} of {turn[-1][0]}: {run.path}")
+                        write_note(note, str(run.path))
                         if not run_training(request, run.path, resume=True, data_dir=data_dir):
                             console.print("interrupted; everything is saved, and the same command carries on")
                             return False
-                    except UserError as error:
-                        console.print(f"failed: {run.path}: {error}")
-                        failed += 1
-                        continue
-                if is_done(run) and not is_done(kept):
-                    copy_results(run, kept)
+                    if is_done(run) and not is_done(kept):
+                        copy_results(run, kept)
+                except UserError as error:
+                    console.print(f"failed: {run.path}: {error}")
+                    failed += 1
     if failed:
         console.print(f"{failed} runs failed; the same command tries them again")
     return not failed
@@ -71,16 +70,18 @@ def copy_results(run: RunDirectory, to: RunDirectory) -> None:
     """What a finished run is remembered by; its weights stay where they are."""
     try:
         shutil.rmtree(to.path, ignore_errors=True)  # what an interruption has left
-        make_folder(to.path)
         for name in KEPT:
-            if (run.path / name).is_dir():
-                shutil.copytree(run.path / name, to.path / name)
-            elif (run.path / name).exists():
-                shutil.copy(run.path / name, to.path / name)
-                sync(to.path / name)
-        sync(to.path)
+            place = run.path / name
+            for file in sorted(place.rglob("*")) if place.is_dir() else [place] if place.exists() else []:
+                if file.is_file():
+                    _copy(file, to.path / file.relative_to(run.path))
     except OSError as error:
         raise RunError(f"{run.path} is finished, but cannot be copied to {to.path}: {error}") from None
+
+
+def _copy(file: Path, to: Path) -> None:
+    make_folder(to.parent)
+    replace_file(to, lambda temporary: shutil.copy(file, temporary))
 
 
 def running(runs: Path) -> Path | None:

@@ -98,7 +98,7 @@ def _check_counts(source: Path, counts: Counter[int], lines: dict[str, int]) -> 
 
 
 def _sorted(names: list[str]) -> list[str]:
-    """As numbers, where all are."""
+    """The labels in order: of their values, if all of them are numbers."""
     try:
         return sorted(names, key=lambda name: (float(name), name))
     except ValueError:

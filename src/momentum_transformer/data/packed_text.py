@@ -55,7 +55,7 @@ class PackedText(NamedTuple):
         return self._at(part.start + length * np.arange(count), length)
 
     def random_windows(self, part: range, rows: int, length: int, *, seed: int) -> Windows:
-        """Each from a place of its own."""
+        """Random windows, each from a place of its own."""
         generator = torch.Generator().manual_seed(seed)
         return self._at(part.start + torch.randint(len(part) - length, (rows,), generator=generator).numpy(), length)
 

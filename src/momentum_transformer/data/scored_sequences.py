@@ -18,7 +18,7 @@ class ScoredSequences(NamedTuple):
         return self._map(lambda x: x[first::step])
 
     def cut(self, tokens: slice) -> "ScoredSequences":
-        """Some tokens of every row."""
+        """The same sequences cut to some of their tokens."""
         return self._map(lambda x: x[:, tokens])
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> "ScoredSequences":

@@ -68,7 +68,7 @@ def _cells(path: Path, columns: Sequence[str], *, quoted: bool) -> Iterator[Row]
 
 
 def _places(path: Path, header: list[str], columns: Sequence[str]) -> tuple[list[int], bool]:
-    """Where the columns stand, and whether they go by name."""
+    """The positions of the columns, and whether a header names them."""
     names = [name.strip() for name in header]
     numbers = [int(column) if column.isdecimal() else 0 for column in columns]
     if all(1 <= number <= len(names) for number in numbers) and not set(columns) <= set(names):

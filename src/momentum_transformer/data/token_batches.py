@@ -28,7 +28,7 @@ class TokenBatches:
 
     @property
     def smallest(self) -> int:
-        """Sentences of the smallest batch."""
+        """How many sentences the smallest batch has."""
         return int(np.diff(self.bounds).min())
 
     def rows(self, step: int) -> np.ndarray:

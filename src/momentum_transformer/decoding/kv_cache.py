@@ -28,7 +28,7 @@ class KeptCache:
         self.ring, self.window = CacheState(k, v, mask), window
 
     def state(self, steps: int) -> CacheState:
-        """As it is after so many steps: a view, or with a window a copy in the order of the tokens."""
+        """The cache after so many steps: a view, or with a window a copy in the order of the tokens."""
         n, (k, v, mask) = self.given + steps, self.ring
         size = k.shape[2]
         mask = mask.clone()
@@ -41,7 +41,7 @@ class KeptCache:
 
 
 def _existing_last(state: CacheState, count: int) -> CacheState:
-    """At most `count` tokens, those that exist last: what the ring overwrites first is what nobody sees."""
+    """The last `count` tokens at most, masked ones first, so that the ring overwrites these first."""
     place = torch.argsort(state.mask, dim=1, stable=True)
     place = place[:, max(0, place.shape[1] - count) :]
     rows = place[:, None, :, None]

@@ -49,14 +49,14 @@ class GateTask(NamedTuple):
     most: float = 1.0
     rate: Tensor | None = None  # (h,)
     offset: Tensor | None = None  # (h,)
-    complement: int = -1  # the number of the gate whose value is subtracted from 1 and multiplied by; -1: none
+    complement: int = -1  # the number of a gate g: the value is multiplied by 1 - g; -1: none
 
 
 class TokenProgram:
     """A list of tasks; a call runs them all, in the order in which they were added.
 
     Tasks that go head by head are collected, and `run_heads` adds them as one chain: a head goes through all of them
-    before the next one, and nobody waits in between.
+    before the next one, without a barrier in between.
     """
 
     def __init__(self) -> None:

@@ -18,8 +18,8 @@ from ..models.language_model import LanguageModel
 from ..training.config import TrainConfig
 from ..training.task import Score, part_of
 from .experiment import Experiment, Study, Variant, check_scale
-from .model_config import ModelConfig
-from .named_models import FAMILY, MODELS, named
+from .model_config import ModelConfig, named
+from .named_models import FAMILY, MODELS
 
 STEPS_PER_EPOCH = 100
 
@@ -49,15 +49,15 @@ class CopyConfig:
 
 
 # Table 1: β, γ, and β, γ of the connection. Decays of the family start slow: a copy must be remembered to its end.
-COEFFICIENTS = ModelConfig(beta=0.1, gamma=0.6, connection_beta=0.99, connection_gamma=0.99, decay_steps=(0.001, 0.02))
+COEFFICIENTS: dict[str, Any] = {"beta": 0.1, "gamma": 0.6, "connection_beta": 0.99, "connection_gamma": 0.99}
+COEFFICIENTS["decay_steps"] = (0.001, 0.02)
 
 
 def config(model: str, scale: str) -> CopyConfig:
     check_scale("copy", scale)
-    coefficients = named(COEFFICIENTS, model)
     if scale == "paper":
         train = TrainConfig(steps=10_000, schedule="drop", drop_at=0.3, evaluate_every=100, save_every=1000)
-        return CopyConfig(coefficients, CopyData(), train)
+        return CopyConfig(named(model, COEFFICIENTS), CopyData(), train)
     if scale == "medium":
         sizes = {"depth": 4, "width": 128, "heads": 4, "feedforward": 512}
         data = CopyData(validation_batches=10)
@@ -88,7 +88,7 @@ def config(model: str, scale: str) -> CopyConfig:
         train = TrainConfig(steps=20, batch_size=8, evaluate_every=10, save_every=10, log_every=5)
     # Deviation: no dropout below paper scale. Data is endless, and dropout costs a fifth of the time.
     no_dropout = {"dropout": 0.0, "attention_dropout": 0.0}
-    return CopyConfig(ModelConfig(**(vars(coefficients) | sizes | no_dropout)), data, train)
+    return CopyConfig(named(model, COEFFICIENTS | sizes | no_dropout), data, train)
 
 
 class CopyTask:

@@ -62,7 +62,7 @@ class Study:
 
     @property
     def experiments(self) -> tuple[str, ...]:
-        """Whose variants are its own."""
+        """The experiments that its own variants are run on."""
         return (self.experiment, *self.others)
 
     @property

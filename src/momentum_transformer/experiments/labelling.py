@@ -112,7 +112,7 @@ class TableTask:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """Of this run where they have been kept, else those of the table."""
+        """The labels of this run where it has kept them, else those of the table."""
         if self.run is None or not (self.run / LABELS).exists():
             return self._table.labels
         labels = RunDirectory(self.run).read(LABELS).get("labels")

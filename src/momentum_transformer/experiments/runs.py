@@ -1,8 +1,10 @@
 """From a request (experiment, model, scale, seed, settings) to a run directory, and back again."""
 
+import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,8 @@ from ..training.progress import in_words
 from ..training.run_directory import RunDirectory, RunError, provenance
 from ..training.task import HasTest, KnowsItsRun, Task
 from . import EXPERIMENTS
-from .configuration import ConfigurationError, from_json, nearest, override, to_json
+from .configuration import ConfigurationError, from_json, nearest, override, paths, to_json
 from .experiment import Experiment
-from .model_config import ModelConfig
 
 LARGEST_SEED = 10**9
 LONGEST_NAME = 200  # of a run's folder; file systems allow 255 bytes
@@ -49,7 +50,8 @@ class Request:
 
     @property
     def config(self) -> Any:
-        return override(EXPERIMENTS[self.experiment].config(self.model, self.scale), self.settings)
+        config = EXPERIMENTS[self.experiment].config(self.model, self.scale)
+        return override(config, self.settings, settings_of(self.experiment, self.scale)) if self.settings else config
 
     def directory(self, root: Path) -> Path:
         """runs/<experiment>/<model>/<scale>-seed<k>, with what was changed by --set behind it."""
@@ -60,6 +62,16 @@ class Request:
         return root / self.experiment / self.model / name
 
 
+@cache
+def settings_of(experiment: str, scale: str) -> dict[str, Any]:
+    """Every setting that one of its models has, by path; where they differ, as the first of them has it."""
+    found: dict[str, Any] = {}
+    for model in EXPERIMENTS[experiment].models:
+        for path, value in paths(EXPERIMENTS[experiment].config(model, scale)).items():
+            found.setdefault(path, value)
+    return found
+
+
 def refuse_unused(requests: Sequence[Request]) -> None:
     """Refuse a setting that changes none of these models, such as `model.buckets` of one without hashing."""
     unused: dict[str, str] = {}
@@ -67,15 +79,11 @@ def refuse_unused(requests: Sequence[Request]) -> None:
     for request in requests:
         config = request.config
         for path in (setting.partition("=")[0] for setting in request.settings):
-            *groups, name = path.split(".")
-            part = config
-            for group in groups:
-                part = getattr(part, group)
-            if isinstance(part, ModelConfig) and not part.applies(name):
-                own = ", ".join(f"{'.'.join(groups)}.{known}" for known in part.own_settings()) or "none"
-                unused[path] = f"{path} does nothing for {request.model}; settings of its own: {own}"
-            else:
+            if path in paths(config):
                 used.add(path)
+            else:
+                own = ", ".join(f"model.{name}" for name in config.model.own_settings()) or "none"
+                unused[path] = f"{path} does nothing for {request.model}; settings of its own: {own}"
     for path, message in unused.items():
         if path not in used:
             raise ConfigurationError(message)
@@ -101,11 +109,15 @@ def run_training(request: Request, out: Path, *, resume: bool, data_dir: Path | 
     With `resume`, a run that has begun is carried on, and one that has ended is left as it is.
     """
     run = RunDirectory(out)
-    config = request.config
-    with join_world(config.train.context) as world, ExitStack() as owned:
+    with join_world(request.config.train.context) as world, ExitStack() as owned:
         begun = _led(world, lambda: _has_begun(run, request, resume=resume))
+        config = load_run(run.path)[1] if begun else request.config
         if _led(world, lambda: begun and run.concluded(config.train.steps)):
             return True
+        if config != request.config and world.leads:
+            Console(highlight=False, soft_wrap=True, markup=False).print(
+                f"{run.path} began when defaults were others, and goes on with {_changed(config, request)}"
+            )
         task = make_task(request, config, run, data_root(data_dir, _remembered(run) if begun else None))
         _led(world, lambda: bool(task.prepare()))  # one process downloads, the others wait and find the files
         origin = task.prepare()
@@ -128,7 +140,7 @@ def run_training(request: Request, out: Path, *, resume: bool, data_dir: Path | 
                 task = make_task(request, config, run, data_root(data_dir, _remembered(run)))
                 task.model.to(world.device)
                 task.prepare()
-            _conclude(task, request, run, world)
+            _conclude(task, run, world)
             if world.leads:
                 run.append_metrics({"kind": "concluded", "step": config.train.steps})
                 run.sync_logs()
@@ -158,9 +170,15 @@ def _has_begun(run: RunDirectory, request: Request, *, resume: bool) -> bool:
     if not (resume and run.exists()):
         run.refuse_to_overwrite()
         return False
-    if load_run(run.path) != (request, request.config):  # what a newer version added has its default in older runs
+    if load_run(run.path)[0] != request:
         raise RunError(f"{run.path} was started with other settings; resume it with the command in provenance.json")
     return True
+
+
+def _changed(config: Any, request: Request) -> str:
+    """The settings of a run whose defaults have changed since it began."""
+    now, then = paths(request.config), paths(config).items()
+    return ", ".join(f"{path}={json.dumps(value)}" for path, value in then if value != now.get(path))
 
 
 def load_run(path: Path) -> tuple[Request, Any]:
@@ -234,8 +252,9 @@ def make_task(request: Request, config: Any, run: RunDirectory, data_dir: Path) 
         raise ConfigurationError("this model needs more memory than there is; make it smaller with --set") from None
 
 
-def _conclude(task: Task, request: Request, run: RunDirectory, world: World) -> None:
+def _conclude(task: Task, run: RunDirectory, world: World) -> None:
     """The best checkpoint on the test split, and samples of it, where the experiment has such."""
+    request, config = load_run(run.path)
     samples = EXPERIMENTS[request.experiment].samples
     if not isinstance(task, HasTest) and samples is None:
         return
@@ -243,7 +262,7 @@ def _conclude(task: Task, request: Request, run: RunDirectory, world: World) -> 
     load_model(run.best, task.model)
     torch.manual_seed(request.seed)  # the same draws whether this process has trained or only carried on
     if isinstance(task, HasTest):
-        metrics = _score_test(task, request.config, run, world, "best")
+        metrics = _score_test(task, config, run, world, "best")
         shown = in_words(dict(list(metrics.items())[:SHOWN]))
         more = f" and {len(metrics) - SHOWN} more in metrics.jsonl" if len(metrics) > SHOWN else ""
         console = Console(quiet=not world.leads)

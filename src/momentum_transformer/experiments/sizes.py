@@ -12,7 +12,7 @@ from .runs import Request
 
 @lru_cache(maxsize=1024)
 def parameter_count(request: Request) -> int:
-    """Of the whole model, counted on one that is built for it, without memory."""
+    """The parameters of the whole model, counted on one that is built without memory."""
     with torch.device("meta"):
         model = EXPERIMENTS[request.experiment].task(request.config, request.seed).model
     return sum(parameter.numel() for parameter in model.parameters())

@@ -22,12 +22,28 @@ def requests(
     rates: int | None = None,
     finished: Finished = lambda request: None,
 ) -> Iterator[tuple[Request, bool]]:
-    """Seed by seed, so that an early stop leaves whole comparisons; and whether the run waits for others.
+    """Each run once, seed by seed, so that an early stop leaves whole comparisons; and whether it waits for others.
 
-    Where a variant has several learning rates, of which `rates` are tried, the first seed is run at each of them, the
-    experiment's own first; the other seeds only where all of these are finished, at the rate that was the best.
+    Parts of a study may ask for the same run: it comes where it is asked for first.
     """
-    lines = study.lines
+    seen: set[Path] = set()
+    for request, waits in _requests_of_lines(study.lines, scale, seeds, settings, rates, finished):
+        if (place := request.directory(Path())) not in seen:
+            seen.add(place)
+            yield request, waits
+
+
+def _requests_of_lines(
+    lines: Sequence[tuple[str, Variant]],
+    scale: str,
+    seeds: int,
+    settings: Sequence[str],
+    rates: int | None,
+    finished: Finished,
+) -> Iterator[tuple[Request, bool]]:
+    """Where a variant has several learning rates, of which `rates` are tried, the first seed is run at each of them,
+    the experiment's own first; the other seeds only where all of these are finished, at the rate that was the best.
+    """
     for i in range(min(rates or sys.maxsize, max(len(variant.rates) for _, variant in lines))):
         for experiment, variant in lines:
             if i < len(variant.rates):
@@ -95,5 +111,5 @@ def runs_left(
 
 
 def command(request: Request, out: Path, data_dir: Path | None) -> list[str]:
-    """What runs a request below `out` in a process of its own, or carries it on."""
+    """The words of a command that runs a request below `out`, or carries it on."""
     return [sys.executable, "-m", "momentum_transformer", *train_words(request, ("--runs", str(out)), data_dir)]

@@ -25,7 +25,7 @@ from ..generation.tokens import Sampling, Writer
 from ..models.language_model import LanguageModel
 from ..training.config import TrainConfig
 from ..training.task import Score, part_of
-from .experiment import Experiment, Study, Variant, check_scale
+from .experiment import Experiment, Study, check_scale
 from .gap import GAP_MODELS
 from .model_config import ModelConfig
 from .synthetic.synthetic_task import LACKS, MADE_MODELS, TINY_SIZES, TINY_TRAIN, sized
@@ -68,6 +68,7 @@ class TextConfig:
     data: TextData
     train: TrainConfig
     positions: Literal["own", "on", "off"] = "own"  # own: in the modern block only where the mixer knows no order
+    tied: Literal["own", "on", "off"] = "own"  # one embedding for input and output; own: in the modern block
 
     def __post_init__(self) -> None:
         if self.train.select != "loss":
@@ -77,6 +78,14 @@ class TextConfig:
         if self.positions != "own":
             return self.positions == "on"
         return self.model.block == "paper" or not self.model.knows_order()
+
+    def wider(self, vocabulary: int) -> int:
+        """Parameters of the embedding that softmax attention, beside its positions, does not have."""
+        whole = self.positions == "own" and not (self.has_positions() or self.is_tied())
+        return vocabulary * (self.model.width - self.model.width // 2) if whole else 0
+
+    def is_tied(self) -> bool:
+        return self.model.block == "modern" if self.tied == "own" else self.tied == "on"
 
 
 def text_config(model: str, scale: str) -> TextConfig:
@@ -110,7 +119,8 @@ def text_config(model: str, scale: str) -> TextConfig:
         evaluate_every=200 if small else 250,
         save_every=200 if small else 250,
     )
-    return TextConfig(sizes, TextData(context=64 if small else 256), train)
+    # in so few steps an embedding that also makes the logits learns less, most of all beside positions
+    return TextConfig(sizes, TextData(context=64 if small else 256), train, tied="off" if small else "own")
 
 
 class TextTask:
@@ -136,9 +146,8 @@ class TextTask:
         if config.data.units == "characters":
             vocabulary = len(self.units.tokens)
         torch.manual_seed(self.seed)
-        encoder = config.model.encoder(causal=True)
-        tied = config.model.block == "modern"
-        return LanguageModel(vocabulary, encoder, positions=config.has_positions(), tied=tied)
+        encoder = config.model.encoder(causal=True, beside=config.wider(vocabulary))
+        return LanguageModel(vocabulary, encoder, positions=config.has_positions(), tied=config.is_tied())
 
     @property
     def model(self) -> nn.Module:
@@ -151,7 +160,7 @@ class TextTask:
 
     @cached_property
     def units(self) -> Units:
-        """Those of the run where it has kept them, else learned from the text."""
+        """The units of the run where it has kept them, else learned from the text."""
         if self.run is not None and (self.run / VOCABULARY).exists():
             return load_units(self.run / VOCABULARY)
         data = self.config.data
@@ -228,7 +237,7 @@ class TextTask:
         return means | {"perplexity": means["loss"].clamp(max=700).exp()}
 
     def part(self, batch: Windows, index: int, count: int) -> Windows:
-        """With the token after the part, which its last one must say."""
+        """Some tokens of each window, with the token after them: the label of the last."""
         inputs = part_of(batch.tokens.shape[1] - 1, index, count)
         return batch.columns(slice(inputs.start, inputs.stop + 1))
 
@@ -274,7 +283,7 @@ STUDIES = (
         "text",
         "Tiny Shakespeare at nanoGPT's setting for a CPU",
         "text",
-        tuple(Variant(variant.model, variant.settings) for variant in GAP_MODELS),  # runs that the gap shares
+        GAP_MODELS,  # runs that the gap shares
         section="text",
     ),
 )

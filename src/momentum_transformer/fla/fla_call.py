@@ -130,7 +130,7 @@ def _boundaries(boundaries: Tensor, q: Tensor, state: RecurrentState | None) -> 
 
 
 def wide(x: Tensor) -> Tensor:
-    """In float32 or wider."""
+    """x in float32 or wider."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 

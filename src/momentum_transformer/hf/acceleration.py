@@ -120,7 +120,7 @@ def _switch_over(model: nn.Module) -> Acceleration:
 
 
 def _mixes_tokens(module: nn.Module) -> bool:
-    """By its name: classes of Transformers have no other mark."""
+    """Whether a module mixes tokens, by the name of its class: classes of Transformers have no other mark."""
     return type(module).__name__.endswith(("Attention", "Mixer", "DeltaNet", "MambaLayer"))
 
 

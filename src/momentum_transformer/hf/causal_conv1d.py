@@ -42,7 +42,7 @@ def causal_conv1d_update(
     bias: Float[Tensor, "c"] | None = None,
     activation: str | None = None,
 ) -> Float[Tensor, "b c 1"]:
-    """The same for one token; `conv_state`, the last r tokens, takes it in, in place."""
+    """The convolution for one token; `conv_state`, the last r tokens, is updated in place."""
     (_, taps), r = weight.shape, conv_state.shape[2]
     if 2 <= taps <= min(MOST_TAPS, r + 1) and serves(conv_state, hidden_states, weight, bias):
         silu = activation in SILU

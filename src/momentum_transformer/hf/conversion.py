@@ -115,7 +115,7 @@ def _tied_as_ours(config: MomentumConfig) -> bool:
 
 
 def _positions(config: MomentumConfig) -> tuple[str, str]:
-    """Those that a language model of ours can have."""
+    """The choices of `positions` that a language model of ours has, too."""
     return ("none", "added-sinusoidal" if _tied_as_ours(config) else "sinusoidal")
 
 

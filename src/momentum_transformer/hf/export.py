@@ -80,7 +80,7 @@ def _choices(config: Any) -> tuple[Any, Any]:
     described = getattr(config, "model", None)
     if described is None or not hasattr(described, "mixers"):
         raise ValueError("its configuration has no mixers")
-    return described.mixers(), described.connection()
+    return described.mixers(), described.connection.make()
 
 
 def _card(request: Request, model: Any, out: Path, run: RunDirectory, *, writes: bool) -> str:

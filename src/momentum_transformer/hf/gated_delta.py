@@ -79,9 +79,9 @@ def delta_step(
     use_qk_l2norm_in_kernel: bool = False,
     **others: Any,
 ) -> tuple[Float[Tensor, "b n h e"], Float[Tensor, "b h d e"] | None]:
-    """`delta_rule` for one token without gradients, which `initial_state` takes in, in place: what decoding asks for.
+    """`delta_rule` for decoding: one token without gradients, `initial_state` updated in place, in one pass.
 
-    Whatever else it is asked goes to `delta_rule`. The state is passed over once and never copied.
+    All other calls go to `delta_rule`.
     """
     tensors = (query, key, value, g, beta, initial_state)
     graph = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)

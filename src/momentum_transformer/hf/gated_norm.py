@@ -33,7 +33,7 @@ def gate_then_norm(
 
 
 def _rows(norm: Any, x: Tensor, gate: Tensor | None, weight: Tensor | None, *, gating: str) -> Tensor:
-    """As (b, h, n, d): of fewer axes the last but one is that of tokens, of four that of heads."""
+    """Norm and gate of rows (b, n, h, d), or with fewer axes, of which the last but one is that of tokens."""
     if x.numel() <= FEW and serves(x, weight, gate):
         return few_rows(x, weight, gate, eps=norm.variance_epsilon, gating=gating)
     gate = None if gate is None else _four(gate)

@@ -96,7 +96,7 @@ def _state_step(
     *,
     softplus: bool,
 ) -> Tensor:
-    """The same in PyTorch."""
+    """The recurrence of `selective_state_update` in PyTorch."""
     x, k, q = (a.to(state.dtype) for a in (x, B, C))
     dt = _step(dt[..., :1].to(state.dtype), None if dt_bias is None else dt_bias[:, :1], softplus=softplus)
     b, h, p, s = state.shape

@@ -189,11 +189,11 @@ class Recurrence(nn.Module):
         return scale * y, state
 
     def scale(self, width: int) -> float:
-        """Of the output, for heads of this width: without a denominator it would grow with them."""
+        """What the output is multiplied by: without a denominator it would grow with the width of heads."""
         return 1.0 if self.normalize else width**-0.5
 
     def coefficients(self, at: Situation) -> dict[str, Any]:
-        """By name, for `recurrent_attention`."""
+        """The coefficients by their names in `recurrent_attention`."""
         x, gates = tokens_of(at), self.gates()
         return self.combined(dict(zip(gates, open_gates(list(gates.values()), x), strict=True)), x.device)
 

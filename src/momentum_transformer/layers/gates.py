@@ -30,9 +30,9 @@ def by_head(logits: Tensor) -> Tensor:
 
 
 def open_gates(gates: list[Gate], x: Tensor) -> list[Tensor]:
-    """What each gate makes of x, by one product for all of them: small ones would each read x, and write dx, anew."""
+    """The values of all gates, by one matrix product: one for each gate would read x, and write dx, once for each."""
     projections = [gate.project for gate in gates]
-    if len(gates) < 2 or any(type(one) is not nn.Linear for one in projections):  # somebody put another map there
+    if len(gates) < 2 or any(type(one) is not nn.Linear for one in projections):  # such as an adapter
         return [gate(x) for gate in gates]
     weights: list[Tensor] = [one.weight for one in projections]
     biases: list[Tensor] = [

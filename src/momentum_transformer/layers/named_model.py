@@ -1,10 +1,17 @@
 """A mixer under a name: what trains it by this name, and how figures draw it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from .situation import Mixer
+
+
+class MixerSettings(Protocol):
+    """A frozen dataclass of plain values, all with defaults: what `--set` can change of a mixer."""
+
+    def make(self, length: int) -> Mixer:
+        """The mixer, for sequences of at most so many tokens."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -12,8 +19,7 @@ class NamedModel:
     """A row of the table of models, `experiments/named_models.py`."""
 
     name: str
-    mixer: Callable[[Any, int], Mixer]  # of a ModelConfig, for sequences of at most so many tokens
-    settings: tuple[str, ...]  # of the configuration, which the mixer reads
+    settings: type[MixerSettings]
     colour: str
     dash: Any  # as matplotlib has it
     marker: str

@@ -142,7 +142,7 @@ class MomentumAttention:
     def mix(
         self, q: Tensor, k: Tensor, v: Tensor, at: Situation, beta: float | Tensor, gamma: float | Tensor
     ) -> tuple[Tensor, Any]:
-        """The same with coefficients from elsewhere."""
+        """Attend with β and γ from elsewhere, such as learned ones."""
         if at.reset is not None and self.weighting == "relative":
             coefficients = {"beta": beta, "gamma": gamma}
             return _packed(q, k, v, at, **coefficients, feature_map=self.feature_map, normalize=self.normalize)

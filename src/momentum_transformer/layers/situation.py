@@ -30,7 +30,7 @@ class Situation(NamedTuple):
         return self.key_mask
 
     def reversed(self) -> "Situation":
-        """The same tokens from the last to the first: a document then begins where it has ended."""
+        """The situation of the reversed sequence: a document then begins where it has ended."""
         reset = self.reset
         if reset is not None:
             reset = torch.cat([torch.ones_like(reset[:, :1]), reset[:, 1:].flip(1)], 1)[:, : reset.shape[1]]

@@ -70,8 +70,12 @@ class AutoregressiveTranslator(nn.Module):
         self.encoder = stack()
         self.decoder = stack(causal=True, sights=("own", "cross"))
 
-    def forward(self, source: Tensor, source_mask: Tensor, target: Tensor, target_mask: Tensor) -> Tensor:
-        """Logits (real, V) at the real target positions, whose labels are `target[target_mask]`."""
+    def forward(
+        self, source: Tensor, source_mask: Tensor, target: Tensor, target_mask: Tensor, *, scored: bool = False
+    ) -> Any:
+        """Logits (real, V) at the real target positions, whose labels are `target[target_mask]`; with `scored` in
+        their place a `Guess`, loss and tokens.
+        """
         encoded = self.encode(source, source_mask)
         check_targets(target, target_mask, source, self.vocabulary)
         sources = self._sources(encoded)
@@ -79,7 +83,8 @@ class AutoregressiveTranslator(nn.Module):
         places = self.decoder.places(target.shape[1])
         # what comes after a sentence cannot change it: no mask
         layers, _ = self.decoder(self.decoder.embed(shifted) + places, mask=None, places=places, sources=sources)
-        return self.decoder.logits(layers[-1][target_mask])
+        hidden = layers[-1][target_mask]
+        return self.decoder.guess(hidden, target[target_mask]) if scored else self.decoder.logits(hidden)
 
     def encode(self, source: Tensor, source_mask: Tensor) -> Encoded:
         check_sentences("source", source, source_mask, self.vocabulary)

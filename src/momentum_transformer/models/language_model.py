@@ -58,7 +58,7 @@ class LanguageModel(nn.Module):
         return self.head(y if at is None else y[at])
 
     def prefill(self, tokens: Tensor) -> tuple[Tensor, LanguageModelState]:
-        """The same, and the state from which `step` goes on."""
+        """Logits of all tokens, and the state from which `step` goes on."""
         b, n = tokens.shape
         refuse_split("prefill")
         y, state = self.encoder(self.embed(tokens, positions_of(n, tokens.device)), return_state=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from ..layers.block import Source
 from ..layers.residual import Residual
 from ..layers.situation import Mixer
 from .summary import summary
-from .token_loss import most_likely
+from .token_loss import LOGITS, most_likely
 from .translation_layers import (
     Encoded,
     TranslationStack,
@@ -20,8 +21,6 @@ from .translation_layers import (
     encode,
     padding_of,
 )
-
-LOGITS = 1 << 20  # so many at a time stay in the caches of a core
 
 
 class NonAutoregressiveTranslator(nn.Module):
@@ -94,11 +93,13 @@ class NonAutoregressiveTranslator(nn.Module):
         *,
         iterations: int,
         noisy: Sequence[Tensor | None] = (),
-    ) -> tuple[list[Tensor], Tensor]:
+        scored: bool = False,
+    ) -> tuple[list[Any], Tensor]:
         """Logits (real, V) of each iteration at the real target positions, whose labels are `target[target_mask]`, and
         logits of the length, whose labels are `length_labels`.
 
-        `noisy[i]`, where given, is what iteration i + 1 gets in place of the tokens that iteration i found.
+        `noisy[i]`, where given, is what iteration i + 1 gets in place of the tokens that iteration i found. With
+        `scored`, a `Guess` of each iteration, loss and tokens, takes the place of logits, which are then never kept.
         """
         encoded = self.encode(source, source_mask)
         check_targets(target, target_mask, source, self.vocabulary)
@@ -111,20 +112,25 @@ class NonAutoregressiveTranslator(nn.Module):
             )
         x = self.first_input(encoded, target_mask.sum(1))
         hidden = self.decode(encoded, x, target_mask, first=True)
-        logits = [self.logits(hidden[target_mask], first=True)]
+        labels = target[target_mask]
+        found = [self._found(hidden[target_mask], labels, first=True, scored=scored)]
         sources = self.sources(encoded, first=False) if iterations > 1 else None
         for i in range(iterations - 1):
             tokens = noisy[i] if i < len(noisy) else None
             if tokens is None:
-                tokens = self.tokens(logits[-1], target_mask)
+                last = found[-1]
+                tokens = self._padded(last.tokens, target_mask) if scored else self.tokens(last, target_mask)
             elif tokens.shape != target.shape:
                 raise ValueError(
                     f"noisy[{i}] must have the shape of target, {tuple(target.shape)}, not {tuple(tokens.shape)}"
                 )
             x = self.next_input(tokens, hidden)
             hidden = self.decode(encoded, x, target_mask, first=False, sources=sources)
-            logits.append(self.logits(hidden[target_mask], first=False))
-        return logits, self.length_logits(encoded)
+            found.append(self._found(hidden[target_mask], labels, first=False, scored=scored))
+        return found, self.length_logits(encoded)
+
+    def _found(self, hidden: Tensor, labels: Tensor, *, first: bool, scored: bool) -> Any:
+        return self._decoder(first).guess(hidden, labels) if scored else self.logits(hidden, first=first)
 
     def encode(self, source: Tensor, source_mask: Tensor) -> Encoded:
         check_sentences("source", source, source_mask, self.vocabulary)
@@ -193,7 +199,7 @@ class NonAutoregressiveTranslator(nn.Module):
         return self._padded(most_likely(logits), target_mask)
 
     def words(self, hidden: Tensor, target_mask: Tensor, *, first: bool) -> Tensor:
-        """The same, given the hidden states (b, T, width); logits are made a few rows at a time, and never kept."""
+        """`tokens`, given the hidden states (b, T, width): logits are made a few rows at a time, and never kept."""
         rows = max(64, LOGITS // self.vocabulary)
         guesses = [most_likely(self.logits(part, first=first)) for part in hidden[target_mask].split(rows)]
         return self._padded(torch.cat(guesses), target_mask)

@@ -42,7 +42,7 @@ def described(thing: Any) -> str:
 
 
 def _learned(layers: list[Attention]) -> str:
-    """Between which bounds learned coefficients have come to lie."""
+    """The range of the learned coefficients."""
     modules = (module for layer in layers for module in layer.modules())
     found = [module.coefficients() for module in modules if isinstance(module, LearnedMomentum)]
     if not found:

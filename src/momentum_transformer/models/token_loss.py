@@ -1,11 +1,16 @@
 """Cross-entropy over a vocabulary with one exponential a logit, backward pass included; and its best guess."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from ..ops.tracing import eager, transformed
+
+LOGITS = 1 << 20  # so many at a time stay in the caches of a core
 
 
 class _TokenLoss(torch.autograd.Function):
@@ -45,8 +50,70 @@ def token_loss(logits: Tensor, labels: Tensor) -> Tensor:
     return loss
 
 
+class Guess(NamedTuple):
+    """How well a model knows the tokens at n places, and what it takes them for."""
+
+    loss: Tensor  # the mean cross-entropy
+    tokens: Tensor  # (n,) the most likely ones
+
+
+def guess(hidden: Tensor, embedding: Tensor, labels: Tensor) -> Guess:
+    """`token_loss` and `most_likely` of the logits hidden · embeddingᵀ, which on a CPU are never there all at once.
+
+    hidden is (n, width), embedding (V, width), labels (n,).
+    """
+    if not _in_blocks(hidden, embedding, labels):
+        logits = F.linear(hidden, embedding)
+        return Guess(token_loss(logits.float(), labels), most_likely(logits))
+    loss, tokens = _Guess.apply(hidden, embedding, labels)
+    return Guess(loss, tokens)
+
+
+def _in_blocks(hidden: Tensor, embedding: Tensor, labels: Tensor) -> bool:
+    """Whether these fit, and are plain numbers of a CPU; `token_loss` names shapes that do not fit."""
+    if hidden.device.type != "cpu" or hidden.dtype not in (torch.float32, torch.float64):
+        return False
+    if not len(labels) or labels.shape != hidden.shape[:1]:
+        return False
+    return eager(hidden, embedding, labels) and not transformed() and not torch.is_autocast_enabled("cpu")
+
+
+class _Guess(torch.autograd.Function):
+    """Some rows at a time: logits, loss, and at once the gradients, for which the logits would have to be kept."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, embedding: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        learning = any(ctx.needs_input_grad)
+        rows = max(64, LOGITS // len(embedding))
+        losses, tokens = [], []
+        d_hidden, d_embedding = (torch.empty_like(x) if learning else None for x in (hidden, embedding))
+        for first in range(0, len(labels), rows):
+            part, wanted = hidden[first : first + rows], labels[first : first + rows, None]
+            logits = part @ embedding.T
+            found = most_likely(logits)
+            tokens.append(found)
+            p, best = logits.softmax(-1), found[:, None]
+            losses.append(logits.gather(1, best) - p.gather(1, best).log() - logits.gather(1, wanted))
+            if d_hidden is not None and d_embedding is not None:
+                p.scatter_add_(1, wanted, p.new_full((1, 1), -1).expand(len(p), 1))
+                torch.mm(p, embedding, out=d_hidden[first : first + rows])
+                d_embedding.addmm_(p.T, part, beta=float(first > 0))
+        ctx.save_for_backward(d_hidden, d_embedding)
+        ctx.count = len(labels)
+        likely = torch.cat(tokens)
+        ctx.mark_non_differentiable(likely)
+        return torch.cat(losses).mean(), likely
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
+        d_hidden, d_embedding = ctx.saved_tensors
+        scale = grad / ctx.count
+        return d_hidden * scale, d_embedding * scale, None
+
+
 def most_likely(logits: Tensor) -> Tensor:
     """argmax over the vocabulary; on a CPU NumPy's, which takes a tenth of the time of PyTorch's."""
-    if logits.device.type == "cpu" and logits.dtype in (torch.float32, torch.float64):
+    if logits.device.type == "cpu" and logits.dtype in (torch.float32, torch.float64) and eager(logits):
         return torch.from_numpy(np.asarray(logits.detach().numpy().argmax(-1)))
     return logits.argmax(-1)

@@ -14,6 +14,7 @@ from ..layers.positions import sinusoids
 from ..layers.presets import HighwayBlock
 from ..layers.residual import Residual
 from ..layers.situation import Mixer
+from .token_loss import Guess, guess
 
 
 class Encoded(NamedTuple):
@@ -72,6 +73,10 @@ class TranslationStack(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self.embedding)
+
+    def guess(self, hidden: Tensor, labels: Tensor) -> Guess:
+        """The loss of these logits at labels, and the tokens that they make most likely."""
+        return guess(hidden, self.embedding, labels)
 
     def places(self, length: int, first: int = 0) -> Tensor:
         """Where tokens stand, (1, length, width), counted from `first`."""

@@ -184,7 +184,7 @@ def check_number(name: str, value: object, allowed: Interval) -> None:
 
 
 def check_range(name: str, value: Tensor, allowed: Interval) -> None:
-    """The same for each value of a tensor on the CPU."""
+    """`check_number` for each value of a tensor on the CPU."""
     # a look at the values would break a compiled graph, and make the program wait for a GPU
     if value.device.type != "cpu" or not eager(value) or not value.numel():
         return

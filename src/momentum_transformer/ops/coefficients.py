@@ -47,7 +47,7 @@ class Coefficients(NamedTuple):
         return Coefficients(alpha, *others)
 
     def tokens(self, start: int, stop: int) -> "Coefficients":
-        """Those of some tokens, of coefficients that are spread."""
+        """The coefficients of some tokens, after `spread`."""
         alpha, *others = self
         if alpha is not None and alpha.shape[-2] > 1:
             alpha = alpha[..., start:stop, :]

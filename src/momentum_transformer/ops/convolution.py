@@ -50,7 +50,7 @@ def two_way_convolution(
     reset: Bool[Tensor, "b n"] | None = None,
     silu: bool = False,
 ) -> Float[Tensor, "b n c"]:
-    """The same where the channels from `turned` on look at the tokens that come after."""
+    """`short_convolution`, but the channels from `turned` on look at the tokens that come after."""
     ahead_bias, back_bias = (None, None) if bias is None else (bias[:turned], bias[turned:])
     ahead, _ = short_convolution(x[..., :turned], weight[:turned], bias=ahead_bias, mask=mask, reset=reset, silu=silu)
     if reset is not None:  # read backwards, a document begins where it has ended

@@ -86,7 +86,7 @@ def pair_weights(c: Coefficients, length: int, *, like: Tensor) -> PairWeights:
 
 
 def _joined(w: PairWeights) -> PairWeights:
-    """Each two neighbouring blocks as one: the second goes on from what the first has left."""
+    """Merge pairs of neighbouring blocks: the second goes on from the state after the first."""
     one = w.map(lambda x: x[..., 0::2, :, :, :], lambda x: x[..., 0::2, :, :])
     two = w.map(lambda x: x[..., 1::2, :, :, :], lambda x: x[..., 1::2, :, :])
     assert one.s_of_s is not None

@@ -98,7 +98,7 @@ def _visible(q: Tensor, k: Tensor, key_mask: Tensor | None, causal: bool, past: 
 
 
 class _Sight:
-    """Who sees whom under windows and resets; queries are the last tokens among the keys."""
+    """Which keys each query sees under windows and resets; queries are the last tokens among the keys."""
 
     def __init__(
         self, mask: Tensor | None, reset: Tensor | None, window: int | None, causal: bool, past: int, keys: int

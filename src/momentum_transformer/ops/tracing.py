@@ -39,7 +39,7 @@ def has_tangent(*tensors: Tensor | None) -> bool:
 
 
 def eager(*tensors: Tensor | None) -> bool:
-    """Nobody traces or transforms this call, and these tensors are what they seem: plain numbers in memory."""
+    """Whether nothing traces or transforms this call, and these tensors are plain numbers in memory."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return False
     if torch._C._get_tracing_state() is not None or _functorch.peek_interpreter_stack() is not None:

@@ -45,7 +45,7 @@ def score(run: Run, metric: str) -> float:
 
 
 def index(runs: Iterable[Run]) -> dict[Key, dict[int, Run]]:
-    """By what was asked for, and then by seed."""
+    """The runs by what was asked for, and then by seed."""
     found: dict[Key, dict[int, Run]] = {}
     for run in runs:
         found.setdefault(key(run.request), {})[run.request.seed] = run
@@ -86,7 +86,7 @@ def chosen(experiment: str, variant: Variant, scale: str, found: dict[Key, dict[
 def entries(
     experiment: str, variants: Sequence[Variant], scale: str, found: dict[Key, dict[int, Run]]
 ) -> dict[str, Entry]:
-    """By label, in the order of the variants; those that were not run are missing."""
+    """The runs by label, in the order of the variants; variants that were not run are missing."""
     made = (chosen(experiment, variant, scale, found) for variant in variants)
     return {entry.label: entry for entry in made if entry is not None}
 

@@ -52,13 +52,12 @@ def _dots(axis: Axes, values: np.ndarray, place: float, name: str, *, guessing: 
     """Seeds hollow, their mean full; beyond the axis an arrow at its edge; who is at chance a grey cross."""
     model = name.split(" ")[0]
     colour, marker = ("#aaaaaa", "x") if guessing else (COLOURS[model], MARKERS[model])
-    for value in values:
-        inside = LOWEST <= value <= HIGHEST
-        shown = marker if inside else "<" if value < LOWEST else ">"
-        axis.plot(np.clip(value, LOWEST, HIGHEST), place, shown, color=colour, mfc="none", ms=4)
     mean = float(values.mean())
-    shown = marker if LOWEST <= mean <= HIGHEST else "<" if mean < LOWEST else ">"
-    axis.plot(np.clip(mean, LOWEST, HIGHEST), place, shown, color=colour, ms=6)
+    for value, filling, size in [*((one, "none", 4) for one in values), (mean, colour, 6)]:
+        shown, label = marker, ""
+        if not LOWEST <= value <= HIGHEST:
+            shown, label = ("<", "below") if value < LOWEST else (">", "above")
+        axis.plot(np.clip(value, LOWEST, HIGHEST), place, shown, color=colour, mfc=filling, ms=size, label=label)
 
 
 def apart_figure(panels: Sequence[tuple[str, Values]]) -> Figure:

@@ -1,13 +1,14 @@
 """Runs that differ in the seed only are one line of a figure or table: mean and spread."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..experiments.experiment import Study
 from .collect import Run
+from .entries import chosen, index
 from .tables import spread
 
 
@@ -26,7 +27,7 @@ class Group:
         return np.array([run.test[metric] for run in self.runs if metric in run.test])
 
     def stacked(self, metric: str) -> np.ndarray:
-        """Of each run, at the evaluations that all of them have had."""
+        """The curve of each run, at the evaluations that all of them have had."""
         shortest = min(len(run.validation[metric]) for run in self.runs)
         return np.stack([run.validation[metric][:shortest] for run in self.runs])
 
@@ -58,16 +59,27 @@ def scales(runs: Iterable[Run]) -> list[str]:
 
 
 def groups(study: Study, scale: str, runs: Iterable[Run]) -> list[Group]:
-    """The study's variants that were run at this scale, in the study's order."""
+    """The study's variants that were run at this scale, in the study's order.
+
+    Where a variant has several learning rates, validation data choose one of those that were run.
+    """
+    runs = list(runs)
     found: dict[tuple[str, tuple[str, ...]], list[Run]] = defaultdict(list)
     for run in runs:
         if run.request.experiment == study.experiment and run.request.scale == scale:
             found[run.request.model, tuple(run.request.settings)].append(run)
+    if not found:  # the experiment may not even have this scale
+        return []
+    rated = index(runs)
     result = []
     for variant in study.variants:
-        members = sorted(found.get((variant.model, variant.settings), []), key=lambda run: run.request.seed)
+        members: Sequence[Run] = found.get((variant.model, variant.settings), [])
+        if len(variant.rates) > 1:
+            entry = chosen(study.experiment, variant, scale, rated)
+            members = () if entry is None else entry.runs
         if members:
             changed = ", ".join(setting.removeprefix("model.").replace("=", " ") for setting in variant.settings)
             label = f"{variant.model}, {changed}" if changed else variant.model
-            result.append(Group(label, variant.model, variant.settings, tuple(members)))
+            by_seed = sorted(members, key=lambda run: run.request.seed)
+            result.append(Group(label, variant.model, variant.settings, tuple(by_seed)))
     return result

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FixedFormatter
+from matplotlib.ticker import FixedFormatter, FuncFormatter
 
 MOST_POINTS = 60  # of a line that say their values; of a longer one, so many that are evenly spread
 POINTS_PER_INCH = 72  # the unit of the SVG
@@ -75,7 +76,7 @@ def _hits(axis: Axes, figure: Figure) -> Iterator[str]:
         for (x, y), place in zip(values, places, strict=True):
             if np.isfinite(place).all() and inside.contains(*place):
                 across, up = place * scale
-                says = html.escape(f"{label}{_named(axis, x)}, {_labelled(axis.get_ylabel(), f'{y:.4g}')}")
+                says = html.escape(_says(axis, label, x, y))
                 where = f'cx="{across:.1f}" cy="{height - up:.1f}" r="5"'
                 yield f'<circle class="hit" {where} data-says="{says}" tabindex="-1"/>'
     for cell in axis.patches:  # those of bars have no label of their own
@@ -87,38 +88,56 @@ def _hits(axis: Axes, figure: Figure) -> Iterator[str]:
             yield f'<rect class="hit" {where} {size} data-says="{says}" tabindex="-1"/>'
 
 
+def _says(axis: Axes, label: str, x: float, y: float) -> str:
+    """Where rows have names, the row and how far it reaches; otherwise the label, the place across and the value."""
+    row, column = _tick_words(axis.yaxis, y), _tick_words(axis.xaxis, x)
+    if row is not None:
+        return f"{row}: {label}{_labelled(axis.get_xlabel(), f'{x:,.4g}')}"
+    value = _labelled(axis.get_ylabel(), f"{y:.4g}")
+    if np.isnan(x):  # the same everywhere
+        return f"{label}{value}"
+    across = f"{x:,.6g}" if column is None else column
+    named = re.search("[^0-9., -]", across) is not None
+    return f"{label}{across if named else _labelled(axis.get_xlabel(), across)}, {value}"
+
+
+def _tick_words(axis: Axis, value: float) -> str | None:
+    """What is written at the nearest tick, where ticks were given words of their own."""
+    formatter = axis.get_major_formatter()
+    if np.isnan(value) or not isinstance(formatter, FixedFormatter | FuncFormatter):
+        return None
+    ticks = np.asarray(axis.get_majorticklocs())
+    nearest = int(np.abs(ticks - value).argmin())
+    return " ".join(formatter(ticks[nearest], nearest).split())
+
+
+def _labelled(label: str, value: str) -> str:
+    return f"{label} {value}" if label else value
+
+
 def _lines(axis: Axes) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Label, values and places of every line's points."""
+    """Label, values and places of every line's points; of a rule from edge to edge, the value alone."""
     for line in axis.lines:
         values = np.column_stack([np.asarray(part, dtype=float) for part in line.get_data()])
-        if len(values) < 2 and _label(line) == "" and line.get_marker() in ("", "None", None):
+        if _label(line) == "" and line.get_marker() in ("", "None", None):
             continue
-        values = values[:: -(-len(values) // MOST_POINTS) or 1]
-        yield _label(line), values, line.get_transform().transform(values)
+        places = line.get_transform().transform(values)
+        if line.get_transform() == axis.get_yaxis_transform(which="grid"):
+            values[:, 0] = np.nan
+        few = slice(None, None, -(-len(values) // MOST_POINTS) or 1)
+        yield _label(line), values[few], places[few]
 
 
 def _bars(axis: Axes) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Label, values and ends of bars that lie or stand."""
     for bars in axis.containers:
         if isinstance(bars, BarContainer):
-            tops = [(bar.get_x() + bar.get_width() / 2, bar.get_y() + bar.get_height()) for bar in bars.patches]
-            values = np.array(tops, dtype=float)
+            lying = bars.orientation == "horizontal"
+            share = np.array((1.0, 0.5) if lying else (0.5, 1.0))
+            values = np.array([bar.get_xy() + share * (bar.get_width(), bar.get_height()) for bar in bars.patches])
             yield _label(bars), values, axis.transData.transform(values)
 
 
 def _label(artist: Line2D | BarContainer | Rectangle) -> str:
     label = str(artist.get_label())
     return "" if label.startswith("_") else f"{label}: "
-
-
-def _named(axis: Axes, x: float) -> str:
-    """A place across: its tick's words where ticks have words, otherwise its number and unit."""
-    formatter = axis.xaxis.get_major_formatter()
-    if isinstance(formatter, FixedFormatter):
-        ticks = np.asarray(axis.get_xticks())
-        nearest = int(np.abs(ticks - x).argmin())
-        return " ".join(formatter.seq[nearest].split())
-    return _labelled(axis.get_xlabel(), f"{x:,.6g}")
-
-
-def _labelled(label: str, value: str) -> str:
-    return f"{label} {value}" if label else value

@@ -65,7 +65,7 @@ def _section(experiment: str, scale: str, source: str, number: int, found: list[
         )
         for group in found
     )
-    table = Table(title, ("model", *columns, "seeds"), rows)
+    table = Table(title, ("model", *columns, "seed numbers"), rows)
     return Section(
         f"{experiment}-{scale}-{number}-runs" if source else f"{experiment}-{scale}-runs",
         title,

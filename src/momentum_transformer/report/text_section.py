@@ -1,5 +1,7 @@
 """Language models of text: what each scores on the last tenth, in every unit, and how it came there."""
 
+from collections.abc import Iterator
+
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
@@ -13,6 +15,12 @@ from .section import Section, separated
 from .tables import Table, spread
 
 FIRST = 1  # evaluations that are not drawn: before the first step
+NANOGPT = 1.88  # nats a character: what its README publishes for the setting that scale small is
+CLAIMS = (
+    ("momentum", "linear", "Momentum attention writes better than linear attention"),
+    ("gated-delta", "softmax with convolution", "The gated delta rule writes better than softmax with convolution"),
+    ("momentum-delta", "gated-delta", "Momentum on top of the gated delta rule writes better still"),
+)
 
 
 def text_section(found: list[Group], scale: str, title: str) -> Section | None:
@@ -20,39 +28,11 @@ def text_section(found: list[Group], scale: str, title: str) -> Section | None:
     scored = [group for group in found if len(group.test("perplexity"))]
     if not scored:
         return None
-    rows = tuple(
-        (
-            _name(group.model, group.settings),
-            f"{parameter_count(group.runs[0].request):,}",
-            spread(group.test("nats_per_character"), 3),
-            spread(group.test("bits_per_byte"), 3),
-            spread(group.test("perplexity"), 2),
-            group.cpu_seconds(group.runs[0].config.train.steps / 60, 1),
-            str(group.seeds),
-        )
-        for group in scored
-    )
-    columns = ("model", "parameters", "nats a character", "bits a byte", "perplexity", "CPU minutes", "seeds")
-    nats = {_name(group.model, group.settings): group.test("nats_per_character") for group in scored}
-    claims = (
-        ("momentum", "linear", "Momentum attention writes better than linear attention"),
-        ("gated-delta", "softmax", "The gated delta rule writes better than softmax attention"),
-        ("gated-delta", "softmax with convolution", "Also where softmax attention has the short convolution"),
-        ("momentum-delta", "gated-delta", "Momentum on top of the gated delta rule writes better still"),
-    )
-    findings = [
-        f"{text}: {separated(nats[better], nats[worse])}."
-        for better, worse, text in claims
-        if better in nats and worse in nats
-    ]
-    every = [_name(variant.model, variant.settings) for variant in REPRODUCTIONS["text"].variants]
-    if missing := [name for name in every if name not in nats]:
-        findings.append(f"Not run yet: {', '.join(missing)}.")
     config = scored[0].runs[0].config
     intro = (
         f"Scale {scale}: {config.model.depth} layers of width {config.model.width}, {config.model.heads} heads, "
         f"context {config.data.context}, {config.train.steps} steps of {config.train.batch_size} windows. Scored on "
-        "the whole last tenth of the text by the checkpoint that was best on other text."
+        "the whole last tenth of the text by the checkpoint that was best on the validation text before it."
     )
     name = f"{title}, scale {scale}"
     return Section(
@@ -60,12 +40,52 @@ def text_section(found: list[Group], scale: str, title: str) -> Section | None:
         name,
         intro,
         _figure(scored),
-        Table(name, columns, rows),
-        tuple(findings),
+        _table(name, scored, scale),
+        tuple(_findings(scored, scale)),
         texts=tuple(
             (_name(group.model, group.settings), text) for group in scored if (text := last_text(group.runs[0]))
         ),
     )
+
+
+def _table(title: str, scored: list[Group], scale: str) -> Table:
+    """A row a model, and at nanoGPT's setting what nanoGPT publishes."""
+    rows = [
+        (
+            _name(group.model, group.settings),
+            f"{parameter_count(group.runs[0].request):,}",
+            f"{group.runs[0].config.train.learning_rate:g}",
+            spread(group.test("nats_per_character"), 3),
+            spread(group.stacked("nats_per_character").min(1), 3),
+            spread(group.test("bits_per_byte"), 3),
+            spread(group.test("perplexity"), 2),
+            group.cpu_seconds(group.runs[0].config.train.steps / 60, 1),
+            str(group.seeds),
+        )
+        for group in scored
+    ]
+    if scale == "small":
+        rows.append(("nanoGPT, as published", "–", "–", f"{NANOGPT}", *"–––––"))
+    columns = ("model", "parameters", "rate", "nats a character", "on validation text", "bits a byte", "perplexity")
+    return Table(title, (*columns, "CPU minutes", "seeds"), tuple(rows))
+
+
+def _findings(scored: list[Group], scale: str) -> Iterator[str]:
+    nats = {_name(group.model, group.settings): group.test("nats_per_character") for group in scored}
+    linear_time = [name for name in nats if not name.startswith(("softmax", "hybrid"))]
+    if linear_time and "softmax" in nats:
+        best = min(linear_time, key=lambda name: float(nats[name].mean()))
+        compared = f"The best model in linear time, {best}, writes better than softmax attention"
+        yield f"{compared}: {separated(nats[best], nats['softmax'])}."
+    for better, worse, text in CLAIMS:
+        if better in nats and worse in nats:
+            yield f"{text}: {separated(nats[better], nats[worse])}."
+    if scale == "small":
+        below = [name for name, values in nats.items() if values.max() < NANOGPT]
+        yield f"Below the {NANOGPT} that nanoGPT publishes, with every seed: {', '.join(below) or 'none'}."
+    every = [_name(variant.model, variant.settings) for variant in REPRODUCTIONS["text"].variants]
+    if missing := [name for name in every if name not in nats]:
+        yield f"Not run yet: {', '.join(missing)}."
 
 
 def _name(model: str, settings: tuple[str, ...]) -> str:

@@ -15,7 +15,7 @@ _kept = False
 
 
 def keep_freed_memory() -> None:
-    """From now on, in this process, where the allocator is glibc's."""
+    """Make the allocator of this process keep freed memory, if it is glibc's."""
     global _kept
     mallopt = _glibc("mallopt")
     _kept = mallopt is not None and all(mallopt(parameter, value) for parameter, value in SETTINGS.values())

@@ -40,7 +40,7 @@ class World:
 
     @property
     def shard(self) -> int:
-        """Which share of a batch's rows this process has, of `shards`."""
+        """The index of this process's share of a batch's rows, of `shards`."""
         return self.rank // self.context
 
     @property
@@ -49,7 +49,7 @@ class World:
 
     @property
     def part(self) -> int:
-        """Which part of each sequence this process has, of `context`."""
+        """The index of this process's part of each sequence, of `context`."""
         return self.rank % self.context
 
     @contextmanager
@@ -65,7 +65,7 @@ class World:
             raise WorldError(f"train.context={self.context}: {error}") from None
 
     def replicate(self, model: nn.Module) -> nn.Module:
-        """The same weights in every process, which average their gradients."""
+        """The model for data parallelism: the same weights in every process, gradients averaged."""
         return DistributedDataParallel(model) if self.size > 1 else model
 
     def sum(self, values: Tensor) -> Tensor:

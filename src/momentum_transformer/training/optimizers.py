@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from .config import TrainConfig
+from .radam import RAdam
 
 CYCLE_START = 1 / 25
 CYCLE_BETA1 = (0.95, 0.85)
@@ -25,7 +26,7 @@ def make_optimizer(parameters: Iterable[nn.Parameter], config: TrainConfig) -> t
         ]
     rate, betas, eps, decay = config.learning_rate, config.betas, config.epsilon, config.weight_decay
     if config.optimizer == "radam":
-        return torch.optim.RAdam(
+        return RAdam(
             groups, lr=rate, betas=betas, eps=eps, weight_decay=decay, decoupled_weight_decay=True, foreach=True
         )
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
@@ -46,8 +47,13 @@ def clip_gradients(parameters: Iterable[nn.Parameter], config: TrainConfig) -> N
         norms = squares.sqrt()
     if config.clip == "global":
         norms = norms.norm().expand(len(gradients))
-    scales: list[Tensor] = list((config.clip_norm / (norms + 1e-6)).clamp(max=1).unbind())
-    torch._foreach_mul_(gradients, scales)
+    scales = (config.clip_norm / (norms + 1e-6)).clamp(max=1)
+    if scales.device.type != "cpu":
+        torch._foreach_mul_(gradients, list(scales.unbind()))
+        return
+    for gradient, scale in zip(gradients, scales.tolist(), strict=True):
+        if scale != 1:  # most are short enough most of the time
+            gradient.mul_(scale)
 
 
 def learning_rate(step: int, config: TrainConfig) -> float:
@@ -77,7 +83,7 @@ def betas(step: int, config: TrainConfig) -> tuple[float, float]:
 
 
 def _height(step: int, config: TrainConfig) -> float:
-    """Of a one-cycle schedule with straight flanks: 0 at both ends, 1 at the peak."""
+    """The factor of a one-cycle schedule with straight flanks: 0 at both ends, 1 at the peak."""
     peak, end = _peak(config), config.steps - 1
     if _past_peak(step, config):
         return 1 - min(1.0, (step - peak) / (end - peak)) if end > peak else 0.0

@@ -1,4 +1,4 @@
-"""With how many bits a model is trained."""
+"""The precision of training: which one a configuration means on this device, and autocast for it."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any

@@ -28,7 +28,7 @@ from ..errors import UserError
 from .allocator import allocator
 from .records import read_metrics, read_object, read_samples
 
-FORMAT = 1
+FORMAT = 2  # of a run; in 1, config.json had the settings of all kinds of model side by side
 METRICS, SAMPLES = "metrics.jsonl", "samples.jsonl"
 PARTS = ("checkpoint", "samples")  # folders of a run
 PATIENCE = 10.0  # seconds for an owner that is about to end

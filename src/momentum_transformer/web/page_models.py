@@ -15,7 +15,7 @@ class Picture:
 
     @property
     def size(self) -> int:
-        """How many bytes, which is also how many dimensions bits/dim counts."""
+        """How many bytes a picture has, which is how many dimensions bits/dim counts."""
         return self.width * self.height * self.channels
 
 
@@ -95,7 +95,7 @@ class Translating(Model, Protocol):
         """How many it was meant to make; None where the first draft, made word by word, is all there is."""
 
     def examples(self) -> Sequence[Example]:
-        """From the test split; none where the run was not finished."""
+        """Sentences of the test split; none where the run was not finished."""
 
     def translate(self, text: str, *, refinements: int, until_fixed: bool) -> Iterator[Draft]:
         """The first draft, then that after each refinement; a `RefusedError` where the text cannot be translated."""

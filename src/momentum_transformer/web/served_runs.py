@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..experiments.configuration import ConfigurationError
+from ..experiments.mixer_settings import MomentumSettings
 from ..experiments.named_models import ALL_MODELS
 from ..experiments.pictures.picture_task import PICTURES, PictureTask
 from ..experiments.runs import Request, load_run, load_task_of
@@ -197,5 +198,7 @@ def _names(runs: dict[Path, Run]) -> dict[Path, str]:
 
 
 def _momentum(task: PictureTask) -> tuple[float, float] | None:
-    model = task.config.model
-    return (model.beta, model.gamma) if (model.attention, model.weighting) == ("momentum", "relative") else None
+    mixer = task.config.model.mixer
+    if isinstance(mixer, MomentumSettings) and mixer.weighting == "relative":
+        return mixer.beta, mixer.gamma
+    return None

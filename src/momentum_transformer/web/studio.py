@@ -25,7 +25,7 @@ class BusyError(Exception):
 
 
 class Place:
-    """Of one request among those who are served or wait."""
+    """Where one request stands among those that are served or wait."""
 
     def __init__(self) -> None:
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()  # why it has to end early

@@ -168,7 +168,7 @@ class Watch:
             return self._answer
 
     def runs(self) -> list[dict[str, Any]]:
-        """Those with the latest news; runs under way come first."""
+        """The runs with the latest news; those under way come first."""
         if time.monotonic() - self._searched >= SEARCH_SECONDS:
             self._search()
             self._searched = time.monotonic()
@@ -198,7 +198,7 @@ def thinned(curve: list[Point]) -> list[Point]:
 
 
 def _modified(path: Path) -> float:
-    """In seconds since 1970."""
+    """When a file was changed, in seconds since 1970; 0 where there is none."""
     try:
         return path.stat().st_mtime
     except OSError:

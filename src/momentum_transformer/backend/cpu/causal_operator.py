@@ -37,7 +37,7 @@ _library.define(
 
 
 def wide_dtype(q: Tensor) -> torch.dtype:
-    """What is computed with."""
+    """The dtype of states, denominators and sums."""
     return torch.float64 if q.dtype == torch.float64 else torch.float32
 
 
@@ -46,7 +46,7 @@ def _segments(n: int) -> int:
 
 
 def sums_segments(n: int) -> bool:
-    """Whether a sequence is so long that s needs blocked summation, lest it lose digits (native/scan.h)."""
+    """Whether a sequence is so long that s would lose digits without blocked summation (native/scan.h)."""
     return n > 4 * SEGMENT
 
 

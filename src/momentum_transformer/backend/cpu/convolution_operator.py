@@ -29,7 +29,7 @@ _library.define(
 
 
 class Arguments(NamedTuple):
-    """Of the operator, in its order."""
+    """The arguments of the operator, in its order."""
 
     x: Tensor  # (b, n, c)
     weight: Tensor  # (c, taps)
@@ -72,7 +72,7 @@ def _lines(x: Tensor) -> TensorView:
 def _problem(
     x: Tensor, weight: Tensor, rest: tuple[Tensor | None, ...], *, silu: bool, turned: int
 ) -> LineConvolution:
-    """Of an x with contiguous rows, and other tensors that are contiguous."""
+    """The kernel's arguments, for an x with contiguous rows and other tensors that are contiguous."""
     b, n, c = x.shape
     past, bias, mask, reset = rest
     problem = LineConvolution(b=b, n=n, c=c, taps=weight.shape[1], silu=silu, turned=turned)

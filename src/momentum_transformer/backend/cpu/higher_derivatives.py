@@ -11,12 +11,12 @@ Function = Callable[..., tuple[Tensor, ...]]
 
 
 def natively_differentiable() -> bool:
-    """Whether nobody differentiates these gradients, which come from native code."""
+    """Whether native code may compute gradients: nothing will differentiate them once more."""
     return not (torch.is_grad_enabled() or transformed())
 
 
 def mask_of(token_index: Tensor | None, token_count: Tensor | None) -> Tensor | None:
-    """Which tokens exist, from their positions and how many there are."""
+    """The mask (b, n) of the tokens that exist, from their positions and their numbers."""
     if token_index is None or token_count is None:
         return None
     exists = torch.arange(token_index.shape[1], device=token_index.device) < token_count[:, None]
@@ -26,7 +26,7 @@ def mask_of(token_index: Tensor | None, token_count: Tensor | None) -> Tensor | 
 def gradients(
     function: Function, inputs: Sequence[Tensor | None], needed: Sequence[bool], grads: Sequence[Tensor | None]
 ) -> tuple[Tensor | None, ...]:
-    """Of the inputs that need one; `grads` are those of the outputs of `function`."""
+    """The gradients of the inputs that need one; `grads` are those of the outputs of `function`."""
     again = torch.is_grad_enabled()
     with torch.enable_grad():
         # views, so that each is differentiated by itself: one input may be made from another

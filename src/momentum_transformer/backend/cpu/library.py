@@ -158,7 +158,7 @@ class LineConvolution(ctypes.Structure):
         *_views("x y"),
         *_pointers("weight bias mask reset past after"),
         *_views("dy dx"),
-        *_pointers("d_after d_past d_parts d_weight d_bias"),
+        *_pointers("d_after d_past d_parts d_weight d_bias stop"),
     )
 
 
@@ -171,7 +171,7 @@ class RowNorm(ctypes.Structure):
         *_views("x gate y"),
         *_pointers("weight"),
         *_views("dy dx d_gate"),
-        *_pointers("d_weight"),
+        *_pointers("d_weight stop"),
     )
 
 
@@ -226,7 +226,7 @@ class Native(NamedTuple):
     double: Functions
 
     def of(self, dtype: torch.dtype) -> Functions:
-        """Those for tensors of this dtype; bfloat16 and float16 are computed in float32."""
+        """The functions for tensors of this dtype; bfloat16 and float16 are computed in float32."""
         return self.double if dtype == torch.float64 else self.single
 
 
@@ -272,7 +272,7 @@ def pointer(x: Tensor | None) -> int | None:
 
 
 def contiguous_rows(x: Tensor) -> Tensor:
-    """With a contiguous last axis, which is all that the kernels need."""
+    """x, or a copy whose last axis is contiguous, which is all that the kernels need."""
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
 
 

@@ -83,7 +83,7 @@ def _planes_and_z(x: Call) -> tuple[Tensor | None, Tensor | None]:
 
 
 def _tokens_that_exist(mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """Their positions, in order and before all others, and how many there are."""
+    """Of a mask (b, n): the positions of the tokens that exist, in order and at the front, and how many there are."""
     if mask is None:
         return None, None
     return torch.argsort(~mask, dim=-1, stable=True).int().contiguous(), mask.sum(-1, dtype=torch.int32)
@@ -120,7 +120,7 @@ def _all_tokens(x: Call) -> tuple[Tensor, RecurrentState | None]:
 
 
 def _beta_and_gamma(x: Call) -> tuple[Tensor | None, Tensor | None]:
-    """As the kernels read them; linear attention has neither."""
+    """β and γ as the kernels read them; None for linear attention."""
     beta, gamma = x.c.beta, x.c.gamma
     if beta is None:
         return None, None

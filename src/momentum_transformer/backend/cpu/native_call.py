@@ -2,16 +2,19 @@
 
 Python runs its signal handlers in the main thread, and only between its own instructions. So a call that may take long
 runs in a thread of its own while the main thread waits; if a handler raises, the kernels are told to stop, which they
-look at between segments of tokens. A handler that raises nothing, such as that of training, changes nothing.
+look at between segments of tokens, or between parts of a pass over them. A handler that raises nothing, such as that
+of training, changes nothing.
 """
 
 import ctypes
 import threading
 from typing import Any
 
-from .library import Problem
+from .library import LineConvolution, Problem, RowNorm
 
-LONG = 2**28  # products of a query, a key and a value; fewer take less than a tenth of a second or so
+# more may take longer than a tenth of a second or so
+LONG = 2**28  # products of a query, a key and a value
+LONG_PASS = 2**24  # numbers that are read once
 
 
 def call(function: Any, problem: ctypes.Structure) -> int:
@@ -22,10 +25,16 @@ def call(function: Any, problem: ctypes.Structure) -> int:
 
 
 def _is_long(problem: ctypes.Structure) -> bool:
-    if not isinstance(problem, Problem):
-        return False
-    tokens = problem.b * problem.h * max(problem.n, problem.key_count)
-    return bool(tokens * problem.d * problem.e > LONG)
+    match problem:
+        case Problem():
+            tokens = problem.b * problem.h * max(problem.n, problem.key_count)
+            return bool(tokens * problem.d * problem.e > LONG)
+        case LineConvolution():
+            return bool(problem.b * problem.n * problem.c > LONG_PASS)
+        case RowNorm():
+            return bool(problem.b * problem.h * problem.n * problem.d > LONG_PASS)
+        case _:
+            return False
 
 
 def _call_and_listen(function: Any, problem: Any) -> int:

@@ -50,13 +50,13 @@ def _contiguous(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 def _problem(
     inputs: tuple[Any, ...], tokens: tuple[Any, ...], *, elu: bool, normalize: bool, eps: float
 ) -> FamilyProblem:
-    """Of contiguous inputs."""
+    """The kernel's arguments, for contiguous inputs."""
     q, k, v, erase, *coefficients, s, z = inputs
     check_inputs(inputs, tokens, normalize)
     (b, h, n, d), e = q.shape, v.shape[-1]
     problem = FamilyProblem(b=b, h=h, n=n, d=d, e=e, elu=elu, normalize=normalize, eps=eps)
     problem.segment = segment(e, planes_of(coefficients[1]))
-    # without decay and erasing s sums all tokens, which needs blocked summation, lest long sequences lose digits
+    # without decay and erasing s sums all tokens: in long sequences it would lose digits without blocked summation
     problem.sum_segments = n > 1024 and coefficients[0] is None and coefficients[4] is None
     problem.threads, problem.dtype = torch.get_num_threads(), DTYPES.index(q.dtype)
     problem.q, problem.k, problem.v = TensorView.of(q), TensorView.of(k), TensorView.of(v)

@@ -120,9 +120,9 @@ def normalized(
 
 
 def few_rows(x: Tensor, weight: Tensor | None, gate: Tensor | None, *, eps: float, gating: str) -> Tensor:
-    """`normalized` by the mean, without gradients, of some rows (..., d): what a token in decoding asks for.
+    """`normalized` by the mean, without gradients, for a few rows (..., d), as one decoded token has.
 
-    A row of one token takes less time than finding out who computes it, so this way is short.
+    The norm of so few rows takes less time than dispatching to an operator, so it calls the kernel directly.
     """
     d, wide, dtype = x.shape[-1], wide_dtype(x), x.dtype
     x, y = x.contiguous(), torch.empty(x.shape, dtype=dtype)
@@ -141,7 +141,7 @@ def few_rows(x: Tensor, weight: Tensor | None, gate: Tensor | None, *, eps: floa
 
 
 def native_map(feature_map: FeatureMap | None) -> FeatureMap | None:
-    """The same features in native code, where there is some."""
+    """The feature map as one native operator, where native code serves the tensors."""
     return _unit_rows if feature_map is l2_normalized else feature_map
 
 

@@ -1,13 +1,14 @@
 """What the five tasks of Long Range Arena ask for at each scale and fidelity, and the paper's Tables 1 and 4."""
 
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from ...training.config import TrainConfig
 from ..configuration import nearest
 from ..experiment import check_scale
-from ..model_config import ModelConfig
-from ..named_models import FAMILY, PAPER_MODELS, named
+from ..mixer_settings import ReformerSettings
+from ..model_config import ModelConfig, named
+from ..named_models import FAMILY, PAPER_MODELS
 
 BASELINE: Final = "bag-of-tokens"
 PAPER_LRA_MODELS = (*PAPER_MODELS, BASELINE)
@@ -96,12 +97,16 @@ class LraConfig:
     def __post_init__(self) -> None:
         if self.fidelity == "paper":
             return
-        model = replace(
-            self.model, weighting="terminal", denominator=False, scale_by_length=True, rule="released", delta=1e-4
+        model = self.model.having(
+            weighting="terminal", denominator=False, scale_by_length=True, rule="released", delta=1e-4
         )
         object.__setattr__(self, "model", model)
         object.__setattr__(self, "protocol", Protocol(padded=True, mask_zeros=True, validate_on_test=True))
         object.__setattr__(self, "train", replace(self.train, cycle_beta1=True))
+
+
+SIZES: dict[str, Any] = {"depth": 2, "width": 64, "heads": 2, "feedforward": 128}
+SIZES |= {"norm": "pre", "activation": "gelu", "rounds": 2, "chunk_size": 64}
 
 
 def lra_config(task: str, model: str, scale: str) -> LraConfig:
@@ -110,26 +115,17 @@ def lra_config(task: str, model: str, scale: str) -> LraConfig:
     if model not in LRA_MODELS:
         raise nearest("model", model, LRA_MODELS)
     beta, gamma, connection_gamma = TASKS[task].coefficients
-    coefficients = ModelConfig(
-        beta=beta,
-        gamma=gamma,
-        connection_beta=CONNECTION_BETA,
-        connection_gamma=connection_gamma,
-        depth=2,
-        width=64,
-        heads=2,
-        feedforward=128,
-        norm="pre",
-        activation="gelu",
-        rounds=2,
-        chunk_size=64,
-    )
-    config = {"paper": _paper, "medium": _medium, "small": _small, "tiny": _tiny}[scale](task, coefficients)
+    settings = {"beta": beta, "gamma": gamma}
+    settings |= {"connection_beta": CONNECTION_BETA, "connection_gamma": connection_gamma}
+    made = named("momentum" if model == BASELINE else model, SIZES | settings)
+    config = {"paper": _paper, "medium": _medium, "small": _small, "tiny": _tiny}[scale](task, made)
     if model == BASELINE:  # linear in its features: a rate of its own
         train = replace(config.train, learning_rate=1e-2)
         return replace(config, classifier=BASELINE, train=train)
-    buckets = max(2, 2 * config.data.positions // config.model.chunk_size)
-    return replace(config, model=replace(named(config.model, model), buckets=buckets))
+    if isinstance(config.model.mixer, ReformerSettings):
+        buckets = max(2, 2 * config.data.positions // config.model.mixer.chunk_size)
+        return replace(config, model=config.model.having(buckets=buckets))
+    return config
 
 
 # scale paper: length, batch, steps, share of warm-up, evaluated every
@@ -179,7 +175,7 @@ SMALL = {
 
 def _small(task: str, model: ModelConfig) -> LraConfig:
     data, batch_size, steps = SMALL[task]
-    config = _paper(task, replace(model, dropout=0.0, attention_dropout=0.0))
+    config = _paper(task, model.having(dropout=0.0, attention_dropout=0.0))
     train = replace(
         config.train,
         steps=steps,
@@ -222,8 +218,8 @@ TINY = {
 
 
 def _tiny(task: str, model: ModelConfig) -> LraConfig:
-    model = replace(model, width=16, feedforward=32, features=16, chunk_size=16)
-    config = _paper(task, replace(model, dropout=0.0, attention_dropout=0.0))
+    model = model.having(width=16, feedforward=32, features=16, chunk_size=16)
+    config = _paper(task, model.having(dropout=0.0, attention_dropout=0.0))
     train = replace(
         config.train, steps=6, batch_size=4, learning_rate=1e-3, evaluate_every=3, save_every=3, log_every=3
     )

@@ -6,15 +6,14 @@ from typing import ClassVar
 from ...generation.grids import Shape
 from ...training.config import TrainConfig
 from ..experiment import check_scale
-from ..model_config import ModelConfig
-from ..named_models import named
+from ..model_config import ModelConfig, named
 
 # height, width, channels
 SHAPES = {"digits": (8, 8, 1), "mnist": (28, 28, 1), "fashion": (28, 28, 1), "cifar10": (32, 32, 3)}
 
 # Table 1: β, γ, and β, γ of the connection. The paper has no digits and no Fashion-MNIST: they take MNIST's.
-MNIST_COEFFICIENTS = ModelConfig(beta=0.6, gamma=0.9, connection_beta=0.1, connection_gamma=0.99, depth=8)
-CIFAR_COEFFICIENTS = ModelConfig(beta=0.1, gamma=0.9, connection_beta=0.1, connection_gamma=0.9, depth=16)
+MNIST_COEFFICIENTS = {"beta": 0.6, "gamma": 0.9, "connection_beta": 0.1, "connection_gamma": 0.99, "depth": 8}
+CIFAR_COEFFICIENTS = {"beta": 0.1, "gamma": 0.9, "connection_beta": 0.1, "connection_gamma": 0.9, "depth": 16}
 
 # Tables 2 and 3: bits/dim and images per second
 PAPER_TABLES = {
@@ -97,7 +96,7 @@ class OwnPictureConfig:
 def picture_config(images: str, model: str, scale: str) -> PictureConfig:
     """The configuration of one data set, model and scale."""
     check_scale(images, scale, lacks=("medium",) if images == "digits" else ())
-    coefficients = named(CIFAR_COEFFICIENTS if images == "cifar10" else MNIST_COEFFICIENTS, model)
+    coefficients = named(model, CIFAR_COEFFICIENTS if images == "cifar10" else MNIST_COEFFICIENTS)
     return {"paper": _paper, "medium": _medium, "small": _small, "tiny": _tiny}[scale](images, coefficients)
 
 
@@ -154,8 +153,7 @@ def _small(images: str, coefficients: ModelConfig) -> PictureConfig:
         data, steps = PictureData(pool=4 if images == "cifar10" else 2, validation=250), 1_000
         depth, width, heads = 4, 64, 2
     # Deviation: no dropout. Images are seen once at most, or are digits, whose dither is noise enough.
-    model = replace(
-        coefficients,
+    model = coefficients.having(
         depth=depth,
         width=width,
         heads=heads,
@@ -179,6 +177,6 @@ def _small(images: str, coefficients: ModelConfig) -> PictureConfig:
 def _tiny(images: str, coefficients: ModelConfig) -> PictureConfig:
     pool = {"digits": 2, "mnist": 7, "fashion": 7, "cifar10": 8}[images]
     dither = DIGITS.dither if images == "digits" else 0
-    model = replace(coefficients, depth=2, width=16, heads=2, feedforward=32, dropout=0.0, attention_dropout=0.0)
+    model = coefficients.having(depth=2, width=16, heads=2, feedforward=32, dropout=0.0, attention_dropout=0.0)
     train = TrainConfig(steps=20, batch_size=8, evaluate_every=10, save_every=10, log_every=5)
     return PictureConfig(model, PictureData(pool, 64, dither), train)

@@ -14,17 +14,17 @@ from ...data.key_values import check_recall, recall_batch
 from ...data.scored_sequences import ScoredSequences
 from ...models.language_model import LanguageModel
 from ...training.config import TrainConfig
-from ..experiment import Experiment, check_scale
+from ..experiment import check_scale
 from ..model_config import ModelConfig
 from .synthetic_task import (
     LACKS,
-    MADE_MINUTES,
-    MADE_MODELS,
+    SMALL_SIZES,
     TINY_SIZES,
     TINY_TRAIN,
     MadeTask,
     Splits,
     check_batches,
+    made_experiment,
     score_symbols,
     sized,
     small_train,
@@ -79,8 +79,7 @@ def recall_config(name: str, model: str, scale: str) -> RecallConfig:
         )
         return RecallConfig(sizes, data, train)
     if scale == "small":
-        sizes = sized(model, depth=2, width=64, heads=4, feedforward=256)
-        return RecallConfig(sizes, RecallData(pairs, rewritten), small_train(1200))
+        return RecallConfig(sized(model, **SMALL_SIZES), RecallData(pairs, rewritten), small_train(1200))
     data = RecallData(pairs, rewritten, 16, 16, validation_batches=1, test_batches=2)
     return RecallConfig(sized(model, **TINY_SIZES), data, TINY_TRAIN)
 
@@ -106,14 +105,7 @@ def recall_task(config: RecallConfig, seed: int, data_dir: Path | None = None) -
 
 
 RECALL = tuple(
-    Experiment(
-        name=name,
-        title=title,
-        models=MADE_MODELS,
-        minutes=MADE_MINUTES,
-        config=partial(recall_config, name),
-        task=recall_task,
-    )
+    made_experiment(name, title, partial(recall_config, name), recall_task)
     for name, title in (
         ("recall", "Associative recall of many keys"),
         ("recall-rewrite", "Associative recall, keys written again"),

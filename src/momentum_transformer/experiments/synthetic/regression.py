@@ -14,17 +14,17 @@ from ...data.linear_functions import check_regression, regression_batch
 from ...data.scored_sequences import ScoredSequences
 from ...models.sequence_regressor import SequenceRegressor
 from ...training.config import TrainConfig
-from ..experiment import Experiment, check_scale
+from ..experiment import check_scale
 from ..model_config import ModelConfig
 from .synthetic_task import (
     LACKS,
-    MADE_MINUTES,
-    MADE_MODELS,
+    SMALL_SIZES,
     TINY_SIZES,
     TINY_TRAIN,
     MadeTask,
     Splits,
     check_batches,
+    made_experiment,
     score_numbers,
     sized,
     small_train,
@@ -72,8 +72,7 @@ def regression_config(model: str, scale: str) -> RegressionConfig:
         )
         return RegressionConfig(sizes, RegressionData(dimension=20, points=40, paired=False), train)
     if scale == "small":
-        sizes = sized(model, depth=2, width=64, heads=4, feedforward=256)
-        return RegressionConfig(sizes, RegressionData(), small_train(1500, rate=2e-3))
+        return RegressionConfig(sized(model, **SMALL_SIZES), RegressionData(), small_train(1500, rate=2e-3))
     data = RegressionData(dimension=3, points=5, validation_batches=1, test_batches=2)
     return RegressionConfig(sized(model, **TINY_SIZES), data, TINY_TRAIN)
 
@@ -107,11 +106,4 @@ def regression_task(config: RegressionConfig, seed: int, data_dir: Path | None =
     return MadeTask(model, splits, score_numbers, seed=seed, batch_size=config.train.batch_size, length=length)
 
 
-REGRESSION = Experiment(
-    name="regression",
-    title="Linear regression in context",
-    models=MADE_MODELS,
-    minutes=MADE_MINUTES,
-    config=regression_config,
-    task=regression_task,
-)
+REGRESSION = made_experiment("regression", "Linear regression in context", regression_config, regression_task)

@@ -12,17 +12,17 @@ from ...data.scored_sequences import ScoredSequences
 from ...data.selective_copy import FIRST, check_selective_copy, selective_copy_batch
 from ...models.language_model import LanguageModel
 from ...training.config import TrainConfig
-from ..experiment import Experiment, check_scale
+from ..experiment import check_scale
 from ..model_config import ModelConfig
 from .synthetic_task import (
     LACKS,
-    MADE_MINUTES,
-    MADE_MODELS,
+    SMALL_SIZES,
     TINY_SIZES,
     TINY_TRAIN,
     MadeTask,
     Splits,
     check_batches,
+    made_experiment,
     score_symbols,
     sized,
     small_train,
@@ -55,7 +55,7 @@ def selection_config(model: str, scale: str) -> SelectionConfig:
     if scale == "tiny":
         data = SelectionData(symbols=3, blanks=6, alphabet=4, validation_batches=1, test_batches=2)
         return SelectionConfig(sized(model, **TINY_SIZES), data, TINY_TRAIN)
-    sizes = sized(model, depth=2, width=64, heads=4, feedforward=256)
+    sizes = sized(model, **SMALL_SIZES)
     if scale == "small":
         return SelectionConfig(sizes, SelectionData(), small_train(1200))
     train = TrainConfig(steps=400_000, learning_rate=1e-4, evaluate_every=1000, save_every=1000)
@@ -77,11 +77,4 @@ def selection_task(config: SelectionConfig, seed: int, data_dir: Path | None = N
     return MadeTask(model, splits, score_symbols, seed=seed, batch_size=config.train.batch_size, length=length)
 
 
-SELECTION = Experiment(
-    name="selective-copy",
-    title="Selective copying",
-    models=MADE_MODELS,
-    minutes=MADE_MINUTES,
-    config=selection_config,
-    task=selection_task,
-)
+SELECTION = made_experiment("selective-copy", "Selective copying", selection_config, selection_task)

@@ -1,7 +1,7 @@
 """Tasks whose data is made from (seed, step): no files, no end, and minutes to tell models apart."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch.nn.functional as F  # noqa: N812 (the field's name for it)
@@ -11,13 +11,15 @@ from ...data.scored_sequences import ScoredSequences
 from ...training.config import TrainConfig
 from ...training.task import Score, part_of
 from ..copy import COEFFICIENTS
-from ..model_config import ModelConfig
-from ..named_models import FAMILY, named
+from ..experiment import Experiment, MakeTask
+from ..model_config import ModelConfig, named
+from ..named_models import FAMILY
 
 MADE_MODELS = ("softmax", "linear", "momentum", "adaptive-momentum", "momentum-connection", *FAMILY)
 MADE_MINUTES = {"tiny": "seconds", "small": "2 minutes", "paper": "days; a GPU is better"}
 LACKS = ("medium",)
 TINY_SIZES = {"depth": 2, "width": 16, "heads": 2, "feedforward": 64}
+SMALL_SIZES = {"depth": 2, "width": 64, "heads": 4, "feedforward": 256}
 TINY_TRAIN = TrainConfig(steps=3, batch_size=4, evaluate_every=3, save_every=3, log_every=1)
 
 
@@ -37,14 +39,18 @@ def small_train(steps: int, *, batch_size: int = 32, rate: float = 3e-3) -> Trai
     )
 
 
+def made_experiment(name: str, title: str, config: Callable[[str, str], Any], task: MakeTask) -> Experiment:
+    """An experiment with the models and times of all made tasks; `config` takes (model, scale)."""
+    return Experiment(name=name, title=title, models=MADE_MODELS, minutes=MADE_MINUTES, config=config, task=task)
+
+
 Make = Callable[[int, int], ScoredSequences]  # (rows, seed) → a batch
 ScoreBatch = Callable[[nn.Module, ScoredSequences], Score]
 
 
 def sized(model: str, *, dropout: float = 0.0, **sizes: Any) -> ModelConfig:
     """A model of this size with the coefficients of the copy task, and no dropout, since data is endless."""
-    config = replace(COEFFICIENTS, dropout=dropout, attention_dropout=dropout, **sizes)
-    return named(config, model)
+    return named(model, COEFFICIENTS | {"dropout": dropout, "attention_dropout": dropout} | sizes)
 
 
 def check_batches(validation: int, test: int) -> None:

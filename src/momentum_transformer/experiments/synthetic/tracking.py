@@ -14,17 +14,17 @@ from ...data.group_words import Group, product_table, word_batch
 from ...data.scored_sequences import ScoredSequences
 from ...models.language_model import LanguageModel
 from ...training.config import TrainConfig
-from ..experiment import Experiment, check_scale
+from ..experiment import check_scale
 from ..model_config import ModelConfig
 from .synthetic_task import (
     LACKS,
-    MADE_MINUTES,
-    MADE_MODELS,
+    SMALL_SIZES,
     TINY_SIZES,
     TINY_TRAIN,
     MadeTask,
     Splits,
     check_batches,
+    made_experiment,
     score_symbols,
     sized,
     small_train,
@@ -71,8 +71,8 @@ def tracking_config(name: Group, model: str, scale: str) -> TrackingConfig:
         )
         return TrackingConfig(sizes, TrackingData(), train)
     if scale == "small":
-        sizes = sized(model, depth=2, width=64, heads=4, feedforward=256)
-        return TrackingConfig(sizes, TrackingData(), small_train(1000, batch_size=64, rate=2e-3))
+        train = small_train(1000, batch_size=64, rate=2e-3)
+        return TrackingConfig(sized(model, **SMALL_SIZES), TrackingData(), train)
     data = TrackingData(length=12, validation_batches=1, test_batches=1)
     return TrackingConfig(sized(model, **TINY_SIZES), data, TINY_TRAIN)
 
@@ -97,18 +97,8 @@ def tracking_task(group: Group, config: TrackingConfig, seed: int, data_dir: Pat
     return MadeTask(model, splits, score_symbols, seed=seed, batch_size=config.train.batch_size, length=data.length)
 
 
-def _experiment(name: Group, title: str) -> Experiment:
-    return Experiment(
-        name=name,
-        title=title,
-        models=MADE_MODELS,
-        minutes=MADE_MINUTES,
-        config=partial(tracking_config, name),
-        task=partial(tracking_task, name),
-    )
-
-
-TRACKING = (
-    _experiment("parity", "State tracking: parity"),
-    _experiment("s3", "State tracking: permutations of three"),
+GROUPS: dict[Group, str] = {"parity": "State tracking: parity", "s3": "State tracking: permutations of three"}
+TRACKING = tuple(
+    made_experiment(name, title, partial(tracking_config, name), partial(tracking_task, name))
+    for name, title in GROUPS.items()
 )

@@ -5,8 +5,8 @@ from typing import Final, Literal
 
 from ...training.config import TrainConfig
 from ..experiment import check_scale
-from ..model_config import ModelConfig
-from ..named_models import MODELS, named
+from ..model_config import ModelConfig, named
+from ..named_models import MODELS
 
 TEACHER: Final = "autoregressive"
 STUDENTS = tuple(model for model in MODELS if model != "reformer")
@@ -22,7 +22,7 @@ PAPER_TABLE = {
 }
 
 # Table 1: β, γ, and β, γ of the connection
-COEFFICIENTS = ModelConfig(beta=0.6, gamma=0.6, connection_beta=0.3, connection_gamma=0.9)
+COEFFICIENTS = {"beta": 0.6, "gamma": 0.6, "connection_beta": 0.3, "connection_gamma": 0.9}
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class TranslationConfig:
 def translation_config(corpus: str, model: str, scale: str) -> TranslationConfig:
     """The configuration of one corpus, model and scale."""
     check_scale(corpus, scale)
-    coefficients = named(COEFFICIENTS, "softmax" if model == TEACHER else model)
+    coefficients = named("softmax" if model == TEACHER else model, COEFFICIENTS)
     config = {"paper": _paper, "medium": _medium, "small": _small, "tiny": _tiny}[scale](corpus, coefficients)
     if model != TEACHER:
         return config
@@ -116,7 +116,7 @@ def _paper(corpus: str, coefficients: ModelConfig) -> TranslationConfig:
 def _medium(corpus: str, coefficients: ModelConfig) -> TranslationConfig:
     """What fits into an hour on two CPU cores."""
     small = _small(corpus, coefficients)
-    model = replace(small.model, depth=3, width=160, heads=2, feedforward=320, dropout=0.1, attention_dropout=0.1)
+    model = small.model.having(depth=3, width=160, heads=2, feedforward=320, dropout=0.1, attention_dropout=0.1)
     train = replace(small.train, steps=5_000, batch_size=1024, learning_rate=1e-3, evaluate_every=250, save_every=200)
     return replace(
         small,
@@ -130,7 +130,7 @@ def _medium(corpus: str, coefficients: ModelConfig) -> TranslationConfig:
 def _small(corpus: str, coefficients: ModelConfig) -> TranslationConfig:
     """What fits into minutes on two CPU cores."""
     paper = _paper(corpus, coefficients)
-    model = replace(coefficients, depth=2, width=128, heads=2, feedforward=256, dropout=0.0, attention_dropout=0.0)
+    model = coefficients.having(depth=2, width=128, heads=2, feedforward=256, dropout=0.0, attention_dropout=0.0)
     train = replace(
         paper.train,
         steps=800,

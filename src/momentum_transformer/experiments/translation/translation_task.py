@@ -18,7 +18,6 @@ from ...data.token_batches import TokenBatches, in_order
 from ...generation.translation_scores import require_sacrebleu
 from ...models.autoregressive_translator import AutoregressiveTranslator
 from ...models.nonautoregressive_translator import NonAutoregressiveTranslator
-from ...models.token_loss import most_likely, token_loss
 from ...training.run_directory import RunDirectory
 from ...training.task import Score
 from ..experiment import Experiment, Study, Variant
@@ -49,8 +48,8 @@ def make_translator(config: TranslationConfig) -> NonAutoregressiveTranslator | 
         width=model.width,
         heads=model.heads,
         feedforward=model.feedforward,
-        attention=model.mixer(),
-        residual=model.connection(),
+        attention=model.make_mixer(),
+        residual=model.connection.make(),
         dropout=model.dropout,
     )
 
@@ -81,14 +80,14 @@ class TranslationTask:
 
     @cached_property
     def training_text(self) -> ParallelText:
-        """Its training part, with the teacher's translations as targets where there is one."""
+        """The training pairs, with the teacher's translations as targets where there is a teacher."""
         if not self.config.data.teacher:
             return self.text.train
         return distilled(teacher_run(self.config.data.teacher, self.run), self.text.train)
 
     @cached_property
     def subwords(self) -> Subwords:
-        """Of this run where it has been kept, else learned from the training text, before any distillation."""
+        """The vocabulary that this run has kept, else one learned from the training text, before any distillation."""
         data = self.config.data
         if self.run is not None and RunDirectory(self.run).exists() and (self.run / VOCABULARY).exists():
             subwords = Subwords.load(self.run / VOCABULARY)
@@ -160,17 +159,18 @@ class TranslationTask:
         batch = Pairs(*(tensor.to(next(model.parameters()).device, non_blocking=True) for tensor in batch))
         labels = batch.target[batch.target_mask]
         if self.config.decoder == "autoregressive":
-            logits = model(*batch)
-            sums = {"accuracy": (most_likely(logits) == labels).sum()}
-            return Score(len(labels) * token_loss(logits.float(), labels), batch.target_mask.sum(), sums)
-        passes, lengths = model(*batch, iterations=self.config.refine.training, noisy=self._noisy(model, batch))
-        loss = len(labels) * torch.stack([token_loss(logits.float(), labels) for logits in passes]).sum()
+            guess = model(*batch, scored=True)
+            sums = {"accuracy": (guess.tokens == labels).sum()}
+            return Score(len(labels) * guess.loss, batch.target_mask.sum(), sums)
+        noisy = self._noisy(model, batch)
+        passes, lengths = model(*batch, iterations=self.config.refine.training, noisy=noisy, scored=True)
+        loss = len(labels) * torch.stack([guess.loss for guess in passes]).sum()
         assert isinstance(self.translator, NonAutoregressiveTranslator)
         offsets = self.translator.length_labels(batch.source_mask, batch.target_mask)
         # a sentence counts as one piece; its gradient reaches the length predictor alone
         loss = loss + F.cross_entropy(lengths.float(), offsets, reduction="sum")
         hits = (lengths.argmax(-1) == offsets) * batch.target_mask.sum(1)
-        sums = {"accuracy": (most_likely(passes[-1]) == labels).sum(), "length_accuracy": hits.sum()}
+        sums = {"accuracy": (passes[-1].tokens == labels).sum(), "length_accuracy": hits.sum()}
         return Score(loss, batch.target_mask.sum(), sums)
 
     def tokens_per_step(self) -> int:

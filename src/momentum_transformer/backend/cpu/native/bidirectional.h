@@ -4,7 +4,8 @@
 
 namespace {
 
-constexpr int64_t PIECE = 1024;  // tokens: sums are made piece by piece and added up in order, by one thread or many
+// Tokens of a piece. Each piece is summed by itself and the sums are added in order, whatever the number of threads.
+constexpr int64_t PIECE = 1024;
 
 inline int64_t pieces(int64_t tokens) { return (tokens + PIECE - 1) / PIECE; }
 
@@ -38,7 +39,7 @@ template <class T> struct Piece {  // the tokens of one piece of a sequence that
         if (!index) view.data += first * view.stride;
         return view;
     }
-    // The same, to be written: masked rows are zero.
+    // The rows of an output tensor; those of masked tokens become zero here.
     RowView<T> output(const TensorView& x, int64_t columns) const {
         if (mask) {
             RowView<T> all(x, p, b, h);
@@ -48,14 +49,15 @@ template <class T> struct Piece {  // the tokens of one piece of a sequence that
         }
         return rows(x);
     }
-    // The weight of key `at` of the piece; that of the next key stands before it.
+    // Where the weight of key `at` of the piece is; weights of later keys stand before it in memory.
     const T* weights(int64_t at) const {
         int64_t head = p.coefficient_heads > 1 ? h : 0;
         return static_cast<const T*>(p.distance_weights) + head * (p.key_count + 1) + after + count - at;
     }
 };
 
-// Both passes go twice over the tokens: `sum` adds up one piece, `use` is given the sum over all pieces.
+// The forward and the backward pass both read the tokens twice: `sum` reduces one piece to a state, `use` reads the
+// state that all pieces have summed up to.
 template <class T> struct Bidirectional {
     const Problem& p;
     Sizes<T> size;

@@ -1,5 +1,5 @@
-// One token on caches in the layout of Transformers: a short convolution, and a recurrence with a scalar decay whose
-// state has the keys last. Both caches take the token in, in place.
+// One decoded token on the caches of Transformers, in their layout: a short convolution, and Mamba-2's recurrence, a
+// scalar decay on a state of values × keys. Both update their cache in place.
 #pragma once
 #include <cmath>
 #include "lanes.h"
@@ -18,7 +18,7 @@ inline float number(bfloat16 x) {
 
 template <class T> struct ConvolutionSteps {  // a task is a sequence
     const ConvolutionStep& p;
-    T* line;  // of all channels
+    T* line;  // the convolved token, all channels
 
     ConvolutionSteps(const ConvolutionStep& p, Arena& arena) : p(p), line(arena.take<T>(p.c + width<T>)) {}
 
@@ -55,7 +55,7 @@ template <class T> struct StateSteps {  // a task is a head
     template <class S> void step(int64_t b, int64_t h) {
         auto at = [](const void* numbers, int64_t i) { return numbers ? static_cast<const T*>(numbers)[i] : T(0); };
         T dt = at(p.dt, b * p.h + h) + at(p.dt_bias, h), skip = at(p.skip, h);
-        if (p.softplus && dt <= T(20)) dt = std::log1p(std::exp(dt));  // beyond that it is dt
+        if (p.softplus && dt <= T(20)) dt = std::log1p(std::exp(dt));  // beyond it softplus(dt) is dt, as in PyTorch
         T decay = std::exp(dt * at(p.rate, h));
         int64_t head = b * p.h + h, group = b * p.g + h / (p.h / p.g);
         const S *x = static_cast<const S*>(p.x) + head * p.e;

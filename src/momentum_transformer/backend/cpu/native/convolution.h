@@ -1,9 +1,9 @@
 // A short causal convolution with a bias and SiLU behind it, and its backward pass.
 //
-// A task is a group of channels of one sequence, from its first token to its last. Tokens that exist are taken in runs
-// within one document; for each vector of channels the last few tokens stay in registers during a run, and in `window`
-// between runs. Channels do not see each other, so how they are grouped changes no bit. Rows that are stored in another
-// type, or end within a vector, are packed for a run.
+// A task is a group of channels of one sequence, from its first token to its last. Tokens that are not masked are
+// processed in runs, each within one document; for each vector of channels the last few tokens stay in registers during
+// a run, and in `window` between runs. Channels are independent, so how they are grouped changes no bit. Rows that are
+// stored in a narrower type, or whose length is not a multiple of the vector width, are packed for a run.
 #pragma once
 #include "lanes.h"
 #include "surroundings.h"
@@ -21,7 +21,7 @@ template <class T> struct ShortConvolution {
     bool turned = false;
     int64_t tokens[RUN], run = 0;                // of the current run
     T *x_rows[RUN], *dy_rows[RUN], *out_rows[RUN];
-    char* gradients[RUN + MOST_TAPS];            // where those of the tokens before and in the run go, oldest first
+    char* gradients[RUN + MOST_TAPS];            // rows of dx of the tokens before and in the run, oldest first
 
     static int64_t group(const LineConvolution& p) {  // channels of a task
         int64_t wanted = 4 * p.threads / p.b + 1, least = 2 * width<T>;
@@ -55,11 +55,11 @@ template <class T> struct ShortConvolution {
     template <class S> S* line(const TensorView& view, int64_t token) const {
         return static_cast<S*>(view.data) + sequence * view.b + token * view.n + first;
     }
-    template <class S> S* earlier(const void* data, int64_t r) const {  // of `past` and its like: r tokens ago
+    template <class S> S* earlier(const void* data, int64_t r) const {  // in the layout of `past`: the row r tokens ago
         auto* rows = static_cast<S*>(const_cast<void*>(data));
         return rows + (sequence * (p.taps - 1) + p.taps - 1 - r) * p.c + first;
     }
-    template <class S> void read(T* to, const void* from) const {  // `past` and its like, as a window
+    template <class S> void read(T* to, const void* from) const {  // from the layout of `past` to that of `window`
         memset(to, 0, p.taps * lanes * sizeof(T));
         if (!from) return;
         for (int64_t r = 1; r < p.taps; r++)
@@ -93,7 +93,7 @@ template <class T> struct ShortConvolution {
         });
     }
 
-    // Tokens that exist in their order: finish() ends a run, begin() starts a document.
+    // Goes through the tokens that are not masked: finish() at the end of each run, begin() at the start of a document.
     template <class Finish, class Begin> void walk(Finish finish, Begin begin) {
         const uint8_t* mask = p.mask ? p.mask + sequence * p.n : nullptr;
         const uint8_t* reset = p.reset ? p.reset + sequence * p.n : nullptr;
@@ -110,6 +110,7 @@ template <class T> struct ShortConvolution {
             if (run == RUN) {
                 finish();
                 run = 0;
+                if (stopped(&p)) return;
             }
             if (turned) boundary(t);  // backwards a document ends with its first token
         }
@@ -132,7 +133,7 @@ template <class T> struct ShortConvolution {
         }
     }
 
-    // The gradient of a token is complete once TAPS - 1 tokens behind it have added theirs.
+    // The gradient of a token is complete once the TAPS - 1 tokens after it are done; until then it is in `pending`.
     template <int TAPS> void backward_kernel() {
         for (int64_t x = 0; x < count; x += width<T>) {
             Vec<T> w[TAPS], before[TAPS], dx[TAPS], dw[TAPS], d_bias{}, bias = load(weight + TAPS * lanes + x);
@@ -196,7 +197,7 @@ template <class T> struct ShortConvolution {
         for (int64_t i = 0; i < run; i++) write_row<S>(gradients[i], out_rows[i]);
         for (int64_t i = 0; i < p.taps - 1; i++) gradients[i] = gradients[run + i];
     }
-    template <class S> void write_pending() {  // nothing more is added to them
+    template <class S> void write_pending() {  // at the end of a document they are complete
         for (int64_t i = 0; i < p.taps - 1; i++) {
             write_row<S>(gradients[i], pending + (p.taps - 2 - i) * lanes);
             gradients[i] = nullptr;
@@ -224,7 +225,7 @@ template <class T> struct ShortConvolution {
         for (int64_t r = 0; r <= p.taps; r++) memcpy(parts + r * p.c, d_weight + r * lanes, count * sizeof(T));
     }
 
-    static void sum_parts(const LineConvolution& p) {  // in the order of the batch
+    static void sum_parts(const LineConvolution& p) {  // in a fixed order, that of the batch
         const T* parts = static_cast<const T*>(p.d_parts);
         T *d_weight = static_cast<T*>(p.d_weight), *d_bias = static_cast<T*>(p.d_bias);
         for (int64_t r = 0; r < p.taps + (d_bias != nullptr); r++)

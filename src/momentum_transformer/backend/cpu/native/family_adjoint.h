@@ -7,9 +7,10 @@
 //   ȯ = -δη u̇, the gradient of its prediction;  ṗ = (s_{t-1} + ρ m_{t-1}) ȯ
 //   α̇ = D s_{t-1}, channel by channel;  β̇ = ⟨E, m_{t-1}⟩;  D ← αD + p ȯᵀ;  E ← βE + ρ p ȯᵀ
 //
-// The second half needs u̇ and so all rows of the first. It is done when the next token, t - 1, goes through the tile:
-// a token takes one pass. A tile holds columns of the state as rows, so that vectors run over the features of keys:
-// q̇, k̇, ṗ and α̇ are sums of vectors, and only u̇ takes horizontal sums.
+// The second half, from ȯ on, needs u̇, which is complete only after all rows of the first half. It is done in the
+// same pass over the tile as the first half of the next token, t - 1: one pass per token. A tile holds columns of the
+// state as rows, so that vectors run over the features of keys: q̇, k̇, ṗ and α̇ are sums of vectors, and only u̇
+// takes horizontal sums.
 #pragma once
 #include "family_rows.h"
 
@@ -21,7 +22,7 @@ template <class T> struct AdjointToken {  // the first half of token t, and the 
     const T *u, *g, *o;                   // one for each row of the tile, o that of token t + 1
     T* du;
     T beta, gamma, rho;                   // β and ρ those of token t + 1
-    Vec<T> d_beta, d_gamma;               // a part in each lane
+    Vec<T> d_beta, d_gamma;               // partial sums, one in each lane
 };
 
 // `rows` columns of the state, each `dp` features.
@@ -87,7 +88,7 @@ __attribute__((noinline)) void adjoint_token(T* D, T* E, const T* s, const T* m,
     x.d_beta = beta_sum;
     x.d_gamma = gamma_sum;
 }
-// A token through a tile, by the code for this member.
+// Runs a token through a tile, with the instance of the template for this member.
 template <class T>
 inline void adjoint_member(T* D, T* E, const T* s, const T* m, int64_t rows, int64_t dp, AdjointToken<T>& x,
                            EraseKind erase) {
@@ -113,18 +114,18 @@ template <class T> struct TokenForm {
     TokenForm(FamilyRows<T>& x, Arena& arena)
         : x(x), dp(x.size.dp), ep(x.ep), most_rows(tile_rows(dp, ep)),
           slots(arena.take<T>(x.p.channels ? x.most * slot_size() : 0)), dPM(x.features(arena)) {}
-    // A tile of 2,048 elements, D, E and the states of a token among them, fits the first cache.
+    // Tiles of 2,048 elements: D, E and the states of a token fit into the L1 cache together.
     static int64_t tile_rows(int64_t dp, int64_t ep) {
         constexpr int64_t UNIT = Sizes<T>::ALIGNMENT;
         int64_t fit = round_down(2048 / dp, UNIT);
         return min(fit < UNIT ? UNIT : fit, ep);
     }
-    // Not a power of two, lest the same element of all slots fall on the same lines of the caches.
+    // Padded, so that the same element of different slots does not map to the same set of a cache.
     int64_t slot_size() const { return x.size.planes * most_rows * dp + 64; }
     T* slot(int64_t t, int l) const { return slots + t * slot_size() + l * most_rows * dp; }
 
-    // R rows and one vector of features, in registers while the tokens go by. `slot`: elements from one kept state to
-    // the next; 0: only the last one stays.
+    // The states after each token: tiles of R rows and one vector of features stay in registers for all tokens. `slot`:
+    // elements from one saved state to the next; 0: only the last state is saved.
     template <bool Momentum>
     __attribute__((noinline)) void states(T* s_to, T* m_to, const T* s, const T* m, int64_t first, int64_t rows,
                                           int64_t slot) const {
@@ -152,7 +153,7 @@ template <class T> struct TokenForm {
                 }
             }
     }
-    // The planes after the chunk.
+    // Computes the planes after the chunk from those before it.
     void advance(int64_t tokens, T* s_to, T* m_to, const T* s, const T* m) {
         count = tokens;
         m ? states<true>(s_to, m_to, s, m, 0, ep, 0) : states<false>(s_to, m_to, s, m, 0, ep, 0);
@@ -184,7 +185,7 @@ template <class T> struct TokenForm {
             x.finish_token(t, first, rows);
         }
     }
-    // Without momentum u is written with γ.
+    // Without momentum s takes γ k uᵀ: the gradients of γ and of u.
     void read_u(int64_t t, int64_t first, int64_t rows) {
         Vec<T> of_gamma{};
         for (int64_t at = t * ep + first; at < t * ep + first + rows; at += width<T>) {
@@ -193,7 +194,7 @@ template <class T> struct TokenForm {
         }
         x.add(GAMMA, t, of_gamma);
     }
-    // All gradients of the chunk, as ChunkForm has them.
+    // All gradients of the chunk; the arguments are those of ChunkForm.
     void run(int64_t tokens, T* D, T* E, const T*, const T* s, const T* m) {
         count = tokens;
         for (T* row : {x.packed_q - dp, x.packed_k - dp}) x.clear(row, dp);
@@ -211,7 +212,7 @@ template <class T> struct TokenForm {
                     x.add(LOOKAHEAD, t, load(x.P + at) * load(dPM + at));
                     store(x.dP + at, load(x.dP + at) + x.c.at[LOOKAHEAD][t] * load(dPM + at));
                 }
-                if (x.c.erase != ERASE_NOTHING && !x.p.erase.data)  // keys erase
+                if (x.c.erase != ERASE_NOTHING && !x.p.erase.data)  // p is k
                     store(x.dK + at, load(x.dK + at) + load(x.dP + at));
             }
     }

@@ -9,27 +9,27 @@ namespace {
 template <class T> struct FamilyBackward {
     struct Chunk {
         int64_t begin, count;
-        int64_t start;  // which of the states before chunks is its own; NOTHING: it begins a document
+        int64_t start;  // index in `starts` of the state before it; NOTHING: it begins a document
     };
     static constexpr int64_t NOTHING = -1;
 
     const FamilyProblem& p;
     FamilySizes<T> size;
-    int64_t ep, ld, plane;        // padded columns; of planes, which the token form holds transposed; their elements
+    int64_t ep, ld, plane;        // padded width of values; of planes (transposed in TokenForm): row length, elements
     FamilyRows<T> rows;
     ChunkForm<T> chunk_form;
     TokenForm<T> token_form;
     T *D, *E, *dz;                // gradients of s and m; that of z after the segment
-    T *base, *total;              // for blocked summation: D after the segment, to which D adds; their sum. Or null, D
+    T *base, *total;              // blocked summation: gradient of s after the segment, and base + D; else null and D
     T* dz_local;                  // what the segment has added to dz
     T *starts, *z_starts;         // states before chunks, and behind them one of zeros
-    T* matrix;                    // a plane that is not transposed yet
+    T* matrix;                    // scratch: a plane that is about to be transposed, or has been
     Chunk* chunks;                // of the segment
     uint8_t* reset;
     double totals[COEFFICIENTS];  // gradients of coefficients that are the same at all tokens
 
     FamilyBackward(const FamilyProblem& p, Arena& arena)
-        : p(p), size(p), ep(Sizes<T>(p).ep), ld(p.channels ? size.dp : ChunkForm<T>::plane_ld(ep)),
+        : p(p), size(p), ep(Sizes<T>(p).ep), ld(p.channels ? size.dp : plane_ld<T>(ep)),
           plane(p.channels ? ep * ld : size.dp * ld), rows(p, arena), chunk_form(rows, arena), token_form(rows, arena),
           D(arena.take<T>(plane)), E(size.planes == 2 ? arena.take<T>(plane) : nullptr), dz(arena.take<T>(size.dp)),
           base(p.sum_segments ? arena.take<T>(plane) : nullptr), total(p.sum_segments ? arena.take<T>(plane) : D),
@@ -59,7 +59,7 @@ template <class T> struct FamilyBackward {
         rows.write(x, chunk.count, totals);
         if (begins) forget();
     }
-    // The rows of the segment before, and its state, a part with each chunk.
+    // Prefetches the rows of the segment before and its saved state, a part of both with each chunk.
     void prefetch_before(const Sequence<T>& x, const Chunk& chunk) {
         const int64_t state = size.unpadded_state(), part = state / most_starts() + 1;
         const T* from = static_cast<const T*>(p.prefix);
@@ -93,7 +93,7 @@ template <class T> struct FamilyBackward {
         }
     }
 
-    // The chunks of a segment; returns how many there are. Documents begin at their first tokens.
+    // Cuts a segment into chunks, and returns how many. A document always begins with the first token of a chunk.
     int64_t cut(int64_t begin, int64_t end, bool nothing_before) {
         int64_t found = 0, used = 0;
         for (int64_t at = begin; at < end; at += chunks[found++].count) {
@@ -145,7 +145,7 @@ template <class T> struct FamilyBackward {
         clear(D, plane);
     }
 
-    // Between unpadded planes (d × e) of a tensor and those of the form at hand.
+    // Copies between the unpadded planes (d × e) of a tensor and the planes of ChunkForm or TokenForm.
     void read_planes(T* s, T* m, const T* matrices) {
         for (T* to : {s, m}) {
             if (!to) continue;

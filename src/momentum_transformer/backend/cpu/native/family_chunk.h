@@ -1,9 +1,10 @@
-// The backward pass of members whose decays are scalars: a chunk of tokens at a time, by products of matrices.
+// The backward pass of members whose decays are scalars: chunk by chunk, as matrix products.
 //
-// The planes at each token of a chunk are sums of those before it and of what its tokens have written, by the weights
-// of family_weights.h. The gradients of all that a chunk reads are then products of its rows with the planes s and m
-// before it, with the gradients D of s and E of m after it, and with each other. Only the gradients of predictions
-// depend on each other: one triangular system a chunk. The gradients of α, β, γ and ρ follow from those of the weights.
+// The planes after each token of a chunk are weighted sums of the planes before the chunk and of the updates of its
+// tokens; family_weights.h has the weights. The gradients of a chunk's inputs are then products of its rows with the
+// planes s and m before it, with the gradients D of s and E of m after it, and with each other. Only the gradients of
+// predictions depend on each other: one triangular system per chunk. Those of α, β, γ and ρ follow from those of the
+// weights. A dot over a letter means its gradient.
 #pragma once
 #include "family_weights.h"
 
@@ -13,9 +14,9 @@ template <class T> struct ChunkForm {
     FamilyRows<T>& x;
     int64_t d, e, dp, ep, ld;          // ld: of planes, which are dp × ep
     bool momentum, erases;
-    bool shared;                       // keys erase, and only the sum of k̇ and ṗ is wanted
+    bool shared;                       // p is k: only the sum k̇ + ṗ is needed
     T *QT, *KT, *PT, *UT, *GOT;        // features, u, and gradients of outputs and predictions, transposed
-    T *keys_s, *keys_m, *GOs;          // keys in s and in m after the chunk; rows of G and O as the planes take them
+    T *keys_s, *keys_m, *GOs;          // keys times their weights in s and m after the chunk; G and O times theirs
     T *dQPT, *dKT;                     // gradients of queries and erasers, and of keys, transposed
     T *QK, *GU;                        // products of [Q, P] with K, and of [G, O] with U
     T *WK, *WU, *WUT;                  // the same weighted, and the last transposed
@@ -25,7 +26,7 @@ template <class T> struct ChunkForm {
 
     static constexpr int64_t C = CHUNK;
     ChunkForm(FamilyRows<T>& x, Arena& arena)
-        : x(x), d(x.size.d), e(x.size.e), dp(x.size.dp), ep(x.ep), ld(plane_ld(ep)), momentum(x.size.planes == 2),
+        : x(x), d(x.size.d), e(x.size.e), dp(x.size.dp), ep(x.ep), ld(plane_ld<T>(ep)), momentum(x.size.planes == 2),
           erases(x.c.erase != ERASE_NOTHING), shared(erases && !x.p.erase.data), QT(arena.take<T>(C * dp)),
           KT(arena.take<T>(C * dp)), PT(x.p.erase.data ? arena.take<T>(C * dp) : KT), UT(arena.take<T>(C * ep)),
           GOT(arena.take<T>(2 * C * ep)), keys_s(arena.take<T>(C * dp)), keys_m(arena.take<T>(C * dp)),
@@ -33,13 +34,8 @@ template <class T> struct ChunkForm {
           QK(arena.take<T>(2 * C * C)), GU(arena.take<T>(2 * C * C)), WK(arena.take<T>(2 * C * C)),
           WU(arena.take<T>(2 * C * C)), WUT(arena.take<T>(2 * C * C)), dots_s(arena.take<T>(2 * C)),
           dots_m(arena.take<T>(2 * C)), dots_keys(arena.take<T>(2 * C)) {}
-    // Not a multiple of many cache lines, lest the rows of a plane fall on the same lines of the first cache.
-    static int64_t plane_ld(int64_t ep) {
-        constexpr int64_t LINE = 64 / sizeof(T);
-        return ep % (4 * LINE) ? ep : ep + LINE;
-    }
 
-    // The planes after the chunk.
+    // Computes the planes after the chunk from those before it.
     void advance(int64_t tokens, T* s_to, T* m_to, const T* s, const T* m) {
         count = tokens;
         w.set_after(x.c, count);
@@ -71,6 +67,12 @@ template <class T> struct ChunkForm {
         }
     }
 
+    // Products of tokens with those up to them, and zeros: of the first TILE_ROWS tokens with those behind these.
+    void lower_product(T* to, const T* rows, int64_t ld_rows, const T* transposed, int64_t depth) const {
+        square_product(to, C, rows, ld_rows, transposed, C, depth);
+        for (int64_t t = 0; t < TILE_ROWS; t++) memset(to + t * C + TILE_ROWS, 0, (C - TILE_ROWS) * sizeof(T));
+        product(to + TILE_ROWS * C, C, C - TILE_ROWS, C, rows + TILE_ROWS * ld_rows, ld_rows, transposed, C, depth);
+    }
     void weigh(T* to, const T* from) const {
         for (int64_t i = 0; i < C * C; i += width<T>) {
             store(to + i, load(&w.s[0][0] + i) * load(from + i));
@@ -78,11 +80,10 @@ template <class T> struct ChunkForm {
         }
     }
 
-    // u̇ of all tokens, from the last to the first, and the gradients O of predictions.
+    // Solves the triangular system, from the last token to the first: u̇, and the gradients O of predictions.
     void solve(const T* D, const T* E) {
         T factor[CHUNK] = {};
         for (int64_t t = 0; t < count; t++) factor[t] = -x.delta(t) * x.c.at[ETA][t];
-        const T *W = WK, *Z = WK + C * C;
         for_each_tile<T>(0, ep, [&](auto& acc, int64_t at) INLINE {
             constexpr int N = sizeof(acc[0]) / sizeof(Vec<T>);
             for (int64_t half = C - TILE_ROWS; half >= 0; half -= TILE_ROWS) {
@@ -96,9 +97,9 @@ template <class T> struct ChunkForm {
                     acc[a][b] *= in_s[a];
                     if (momentum) acc[a][b] += in_m[a] * of_m[a][b];
                 });
-                multiply<T, N, true>(acc, W + half * C + half, C, x.G + half * ep + at, ep, C - half);
+                multiply<T, N, true>(acc, WK + half * C + half, C, x.G + half * ep + at, ep, C - half);
                 if (erases) {
-                    multiply<T, N, true>(acc, Z + below * C + half, C, x.O + below * ep + at, ep, C - below);
+                    multiply<T, N, true>(acc, WK + (C + below) * C + half, C, x.O + below * ep + at, ep, C - below);
 #pragma GCC unroll 8
                     for (int t = TILE_ROWS - 1; t >= 0; t--) {
                         Vec<T> o[N];
@@ -110,7 +111,7 @@ template <class T> struct ChunkForm {
 #pragma GCC unroll 8
                         for (int r = 0; r < t; r++)
 #pragma GCC unroll 2
-                            for (int j = 0; j < N; j++) acc[r][j] += Z[(half + t) * C + half + r] * o[j];
+                            for (int j = 0; j < N; j++) acc[r][j] += WK[(C + half + t) * C + half + r] * o[j];
                     }
                 }
                 store_tile(acc, x.dV + half * ep + at, ep);
@@ -118,8 +119,8 @@ template <class T> struct ChunkForm {
         });
     }
 
-    // weight · (R · B), lane by lane, for TILE_ROWS rows R of a plane; acc is zero. `dots` takes the products of R · B
-    // with the rows of QT or KT, and in lanes from C on with those of PT.
+    // acc = weight · (R B), lane by lane, where R are TILE_ROWS rows of a plane; acc is zero before. The dot products
+    // of R B with the rows of QT or KT, and in lanes from C on with those of PT, are added to `dots`.
     template <int N>
     FORCE_INLINE void read_rows(Vec<T> (&acc)[TILE_ROWS][N], int64_t r, int64_t at, const T* plane, const T* B,
                                 int64_t ldb, const T* transposed, T* dots, const T* weight) const {
@@ -179,7 +180,7 @@ template <class T> struct ChunkForm {
         }
     }
 
-    // D and E before the chunk.
+    // Takes D and E from after the chunk to before it.
     void retreat(T* D, T* E, const T* total) {
         const Decay<T> keep_s(w.s_after), keep_m(w.m_after);
         const T s_to_m = T(w.m_to_s_after);
@@ -211,7 +212,7 @@ template <class T> struct ChunkForm {
     }
 
     T dot(const T* a, const T* b) const { return dot_product(a, b, dp, ep, ld); }  // of planes
-    // From the gradients of the weights: of tokens, one in each lane, and of the planes before the chunk.
+    // The gradients of α, β, γ and ρ from those of the weights: of tokens, one in each lane, and of the planes before.
     void learn_coefficients(const T* D, const T* E, const T* s, const T* m) {
         constexpr int W = width<T>, V = CHUNK / W;
         Vec<T> in_s[V], in_m[V], in_next[V] = {};  // of weights in s_t, in m_t, and in the prediction of token t + 1
@@ -255,8 +256,8 @@ template <class T> struct ChunkForm {
         }
     }
 
-    // All gradients of the chunk. D and E go from after it to before it; `total` is D, or for blocked summation all of
-    // it. s and m are the planes before the chunk.
+    // All gradients of the chunk. s and m are the planes before it. D and E go from after it to before it; `total` is
+    // the whole gradient of s: D itself, or with blocked summation base + D.
     void run(int64_t tokens, T* D, T* E, const T* total, const T* s, const T* m) {
         count = tokens;
         w.set(x.c, count);
@@ -264,17 +265,17 @@ template <class T> struct ChunkForm {
         transpose(KT, C, x.K, dp, C, dp);
         if (PT != KT) transpose(PT, C, x.P, dp, C, dp);
         transpose(UT, C, x.U, ep, C, ep);
-        product(QK, C, C, C, x.Q, dp, KT, C, d);
-        if (erases) product(QK + C * C, C, C, C, x.P, dp, KT, C, d);
+        lower_product(QK, x.Q, dp, KT, d);
+        if (erases) lower_product(QK + C * C, x.P, dp, KT, d);
         weigh(WK, QK);
         solve(total, E);
         for (int64_t t = 0; t < count; t++) x.finish_token(t, 0, ep);
         if (erases && !momentum) scale_rows(GOs + C * ep, x.O, C, ep, w.of_s + C, 1);  // while they are in the cache
         transpose(GOT, 2 * C, x.G, ep, C, ep);
-        product(GU, C, C, C, x.G, ep, UT, C, e);
+        lower_product(GU, x.G, ep, UT, e);
         if (erases) {
             transpose(GOT + C, 2 * C, x.O, ep, C, ep);
-            product(GU + C * C, C, C, C, x.O, ep, UT, C, e);
+            lower_product(GU + C * C, x.O, ep, UT, e);
         }
         weigh(WU, GU);
         transpose(WUT, 2 * C, WU, C, erases ? 2 * C : C, C);

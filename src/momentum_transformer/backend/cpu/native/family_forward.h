@@ -17,8 +17,8 @@ template <class T> struct FamilySizes {
     int64_t unpadded_state() const { return matrices() + d; }
 };
 
-// Whether a document begins at each token that exists, or at a masked one since the last; after the last one, whether
-// one begins behind it.
+// reset[t]: whether a document begins at token t of those that are not masked, or at a masked token between it and
+// token t - 1. reset[count]: whether one begins at a masked token after the last.
 template <class T> inline void fill_resets(uint8_t* reset, const FamilyProblem& p, const Sequence<T>& x) {
     int64_t seen = 0;
     for (int64_t t = 0; t <= x.count; t++) {
@@ -28,7 +28,7 @@ template <class T> inline void fill_resets(uint8_t* reset, const FamilyProblem& 
     }
 }
 
-// The rows of an α for each channel.
+// The rows of an α that has a number per channel.
 template <class T> inline RowView<T> channel_rows(const FamilyProblem& p, const Sequence<T>& x) {
     RowView<T> rows(p.erase, p, x.b, x.h);  // for its index; α is contiguous, and in the type of the computation
     rows.data = static_cast<char*>(const_cast<void*>(p.coefficients[ALPHA].tokens)) + x.index() * p.n * p.d * sizeof(T);
@@ -37,7 +37,7 @@ template <class T> inline RowView<T> channel_rows(const FamilyProblem& p, const 
     return rows;
 }
 
-// A block of tokens. Rows that the kernels can read where they are stay there; others are packed.
+// The inputs of a block of tokens: read in place where their layout allows it, else packed.
 template <class T> struct PackedBlock {
     const FamilyProblem& p;
     FamilySizes<T> size;
@@ -58,7 +58,7 @@ template <class T> struct PackedBlock {
         return {rows.template row<T>(begin), rows.stride / (int64_t)sizeof(T)};
     }
     Rows<const T> features(T* to, const RowView<T>& from, int64_t begin, int64_t count, int64_t padded, bool elu) {
-        // the row after the last token of all does not exist, and denominators read whole vectors
+        // packed: what includes the row after the last token, which does not exist, and what `divide` reads by vectors
         bool stays = readable(from, size.d) && !elu && !p.normalize && count == padded;
         if (stays) return in_place(from, begin);
         pack_features(to, size.dp, from, begin, count, padded, size.d, elu);
@@ -179,10 +179,10 @@ template <class T> struct FamilyForward {
                 memcpy(predictions + t * size.e, kept + t * tile.ld, tile.columns * sizeof(T));
         }
     }
-    // The rows of tokens `first` …, which may lie in the sequence that comes next.
+    // Prefetches the block from token `first` on. Rows after the sequence belong to the one that is computed next.
     void prefetch_block(const Sequence<T>& x, int64_t first) {
         prefetch.clear();
-        if (size.d * (int64_t)sizeof(T) < 256) return;  // short rows are a stream that the processor sees coming
+        if (size.d * (int64_t)sizeof(T) < 256) return;  // the hardware prefetcher is enough for short rows
         prefetch.add(x.k, first, BLOCK, size.d);
         prefetch.add(x.q, first, BLOCK, size.d);
         prefetch.add(x.v, first, BLOCK, size.e);
@@ -200,7 +200,7 @@ template <class T> struct FamilyForward {
             }
         }
     }
-    // From segment to segment, which rounds less in long sequences.
+    // Blocked summation, segment by segment, which rounds less in long sequences.
     void sum_base() {
         add_to(base, plane[0], size.plane);
         memset(plane[0], 0, size.plane * sizeof(T));
@@ -218,7 +218,7 @@ template <class T> struct FamilyForward {
             }
     }
 
-    // All tokens of one sequence, for some tiles of columns. Who has the first of them also writes z.
+    // All tokens of one sequence, for some tiles of columns. The call that has the first tile also writes z.
     void run(int64_t sequence, int64_t first_tile, int64_t last_tile) {
         Sequence<T> x(p, sequence);
         packed.c.set_head(p, x.h);

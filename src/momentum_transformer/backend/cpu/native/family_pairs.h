@@ -8,7 +8,8 @@
 
 namespace {
 
-// Whether a block can go by pairs: documents do not begin in it, and the decays of a pair fit one scale.
+// Whether a block can be computed in pairs: no document begins in it, and the decays of a pair, multiplied, are not too
+// small for the factor of a ScaledPlane.
 template <class T> inline bool goes_by_pairs(const BlockCoefficients<T>& c, const uint8_t* reset, int64_t count) {
     if (c.erase != ERASE_S || c.channels || count % 2) return false;
     for (int64_t t = 0; t < count; t += 2) {
@@ -51,7 +52,7 @@ __attribute__((noinline)) void scan_pairs(T* s, T* m, T* prediction, int64_t row
         const double s_a = scaled_s.factor * alpha, s_b = scaled_s.factor *= alpha * c.alpha[t + 1];
         const double m_a = scaled_m.factor * beta, m_b = Momentum ? scaled_m.factor *= beta * c.beta[t + 1] : 0;
         const double gamma_a = c.at[GAMMA][t], gamma_b = c.at[GAMMA][t + 1];
-        // what u is multiplied by in the plane it is written to, and m in s
+        // scales: of u in the plane that it is written to, and of m in s
         const T to_a = T(Momentum ? 1 / m_a : gamma_a / s_a), to_b = T(Momentum ? 1 / m_b : gamma_b / s_b);
         const Vec<T> m_to_s_a = broadcast(T(gamma_a * m_a / s_a)), m_to_s_b = broadcast(T(gamma_b * m_b / s_b));
         const T decay = T(alpha), decay_m = T(gamma_a * beta), written = T(gamma_a * products[t]);

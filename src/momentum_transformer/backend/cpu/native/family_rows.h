@@ -1,34 +1,41 @@
-// A block of tokens as the backward pass of the family needs it: packed inputs, sums of gradients, and their way out.
+// A chunk of tokens in the backward pass of the family: its packed inputs, the gradients that are accumulated for it,
+// and how they are written back.
 #pragma once
 #include "backward.h"
 #include "family_forward.h"
 
 namespace {
 
-constexpr int64_t CHUNK = 16;  // tokens of which the backward pass makes matrices
+// Elements from row to row of a plane, padded so that its rows do not all map to a few sets of the L1 cache.
+template <class T> int64_t plane_ld(int64_t ep) {
+    constexpr int64_t LINE = 64 / sizeof(T);
+    return ep % (4 * LINE) ? ep : ep + LINE;
+}
+
+constexpr int64_t CHUNK = 16;  // tokens of a chunk whose weights are a matrix (family_weights.h)
 
 template <class T> struct FamilyRows {
     const FamilyProblem& p;
     FamilySizes<T> size;
-    int64_t ep, most;      // padded columns of values; how many tokens fit
+    int64_t ep, most;      // padded width of values; most tokens of a chunk
     int64_t begin = 0;     // the first token
-    bool begins = false;   // whether nothing is before it: documents begin at first tokens only
-    // Features, packed or read where they are. Those of K, P and Q after the last token are zero.
+    bool begins = false;   // whether a document begins with it; it never begins at a later token of a chunk
+    // Features, packed or in place in their tensors. Rows of K, P and Q after the last token are zero.
     T *packed_q, *packed_k, *packed_p, *A;
     const T *Q, *K, *P;
-    T *V, *U, *padded;     // v - δ · prediction, η times that; predictions whose rows are not as long as these
+    T *V, *U, *padded;     // v - δ · prediction; u, which is η times that; predictions with padded rows
     const T* predicted;
-    T *packed_g, *O;       // gradients of numerators, likewise, and of predictions
+    T *packed_g, *O;       // gradients of numerators, packed or in place, and of predictions
     const T* G;
-    RowView<T> to_q, to_k, to_v, to_p;  // where gradients belong
-    bool direct = false;   // gradients are written where they belong as they are made, not by `write`
+    RowView<T> to_q, to_k, to_v, to_p;  // the tensors of the gradients
+    bool direct = false;   // gradients go to these tensors as they are computed, not in `write`
     T *d_denominator, *dV, *dQ, *dK, *dP, *dA;
-    T* parts;              // gradients of coefficients: a vector for each of them and each token, whose sum it is
+    T* parts;              // gradients of coefficients: for each of them and each token a vector of partial sums
     BlockCoefficients<T> c;
     Prefetch prefetch;     // issued while the planes are read
-    int64_t share = 0;     // cache lines of it at a time
+    int64_t share = 0;     // cache lines per issue
 
-    // Where others want a row -1, or one behind the last, there is one.
+    // Buffers that are read at row -1, or at one row behind the last, have such a row.
     FamilyRows(const FamilyProblem& p, Arena& arena)
         : p(p), size(p), ep(Sizes<T>(p).ep), most(p.channels ? BLOCK : CHUNK),
           packed_q(features(arena) + size.dp), packed_k(features(arena) + size.dp),
@@ -41,7 +48,7 @@ template <class T> struct FamilyRows {
     T* features(Arena& arena) { return arena.take<T>((most + 2) * size.dp); }
     T* values(Arena& arena) { return arena.take<T>((most + 1) * ep); }
 
-    // Whether the rows of a whole chunk can be read where they are: they lie as packed ones do.
+    // Whether a full chunk of rows can be read in place: the tensor has them in the layout of packed rows.
     bool stays(const RowView<T>& rows, int64_t count, int64_t columns, int64_t padded) const {
         return !p.channels && count == most && columns == padded && rows.storage == FULL_WIDTH && !rows.index &&
                rows.stride == columns * (int64_t)sizeof(T);
@@ -64,13 +71,18 @@ template <class T> struct FamilyRows {
         if (values == V) pack<T, false>(V, ep, x.v, begin, count, count, size.e);
         c.set_tokens(p, x, begin, count);
         if (c.erase != ERASE_NOTHING) set_predicted(x, count);
-        for (int64_t t = 0; t < count; t++)
+        const int64_t ep = this->ep;  // copies: no store can alias them
+        const T* saved = c.erase != ERASE_NOTHING ? predicted : nullptr;
+        T *const to_v = V, *const to_u = U;
+        for (int64_t t = 0; t < count; t++) {
+            const T eta = c.at[ETA][t], delta = c.at[DELTA][t];
             for (int64_t at = t * ep; at < (t + 1) * ep; at += W) {
                 Vec<T> v = load(values + at);
-                if (c.erase != ERASE_NOTHING) v -= c.at[DELTA][t] * load(predicted + at);
-                store(V + at, v);
-                store(U + at, c.at[ETA][t] * v);
+                if (saved) v -= delta * load(saved + at);
+                store(to_v + at, v);
+                store(to_u + at, eta * v);
             }
+        }
         clear(U + count * ep, (most - count) * ep);
     }
     void set_predicted(const Sequence<T>& x, int64_t count) {
@@ -86,7 +98,7 @@ template <class T> struct FamilyRows {
     const T* predictions(const Sequence<T>& x, int64_t token) const {
         return static_cast<const T*>(p.predictions) + (x.index() * p.n + token) * size.e;
     }
-    // The rows of tokens `first` …, which may lie before the sequence: in the one that comes next.
+    // Prefetches the rows of tokens from `first` on. Rows before the sequence belong to the one that is computed next.
     void prefetch_chunk(const Sequence<T>& x, int64_t first, const T* state, int64_t elements) {
         prefetch.clear();
         prefetch.add(x.k, first, most, size.d);
@@ -113,13 +125,14 @@ template <class T> struct FamilyRows {
         to_v = RowView<T>(p.dv, p, x.b, x.h), to_p = RowView<T>(p.d_erase, p, x.b, x.h);
         direct = !p.channels && !p.elu && !p.normalize && !p.dz_after && count == most && size.d == size.dp &&
                  size.e == ep && dy.storage == FULL_WIDTH && !dy.index;
-        clear(parts, COEFFICIENTS * most * width<T>);
+        if (p.channels) clear(parts, COEFFICIENTS * most * width<T>);  // which the token form adds up
     }
 
     T delta(int64_t t) const { return begins && t == 0 ? T(0) : c.at[DELTA][t]; }
     T* part(int name, int64_t t) const { return parts + (name * most + t) * width<T>; }
     void add(int name, int64_t t, Vec<T> sum) { store(part(name, t), load(part(name, t)) + sum); }
-    // What follows from u̇, which dV holds at some columns: gradients of v, η, δ, and of the prediction.
+    // From the gradient of u, which dV holds, for some columns, from `first` on: the gradients of v, η, δ and of the
+    // prediction.
     void finish_token(int64_t t, int64_t first, int64_t columns) {
         const T eta = c.at[ETA][t], delta = this->delta(t);
         Vec<T> of_eta{}, of_delta{};
@@ -135,8 +148,9 @@ template <class T> struct FamilyRows {
             of_delta += load(predicted + at) * du;
             store(O + at, -delta * du);
         }
-        add(ETA, t, of_eta);
-        add(DELTA, t, -of_delta);
+        if (first > 0) of_eta += load(part(ETA, t)), of_delta -= load(part(DELTA, t));
+        store(part(ETA, t), of_eta);
+        store(part(DELTA, t), -of_delta);
     }
 
     FORCE_INLINE void write_vector(const RowView<T>& to, int64_t t, int64_t at, Vec<T> x) const {
@@ -145,7 +159,7 @@ template <class T> struct FamilyRows {
         else
             store(to.template row<T>(begin + t) + at, x);
     }
-    // The rows of a whole chunk, of which `from` is the transpose.
+    // Writes the rows of a full chunk; `from` is their transpose.
     void write_transposed(const RowView<T>& to, const T* from, int64_t ld) const {
         constexpr int W = width<T>;
         for (int64_t r = 0; r < most; r += W)
@@ -165,7 +179,7 @@ template <class T> struct FamilyRows {
             else
                 write_narrow<T>(to, begin + t, at, load(row + at), columns - at);
     }
-    // `totals` takes the gradients of coefficients that are the same at all tokens.
+    // Writes all gradients of the chunk; those of constant coefficients are added to `totals`.
     void write(const Sequence<T>& x, int64_t count, double* totals) {
         constexpr int W = width<T>;
         for (int64_t t = 0; !direct && t < count; t++) {
@@ -201,10 +215,13 @@ template <class T> struct FamilyRows {
                 T sums[TILE_ROWS];
                 for (int r = 0; r < TILE_ROWS; r++) vectors[r] = load(part(name, t0 + r));
                 sum_rows<T>(sums, vectors);
-                for (int64_t t = t0; t < min(t0 + TILE_ROWS, count); t++) {
-                    if (tokens) tokens[position(t)] = sums[t - t0];
-                    totals[name] += sums[t - t0];
-                }
+                const int64_t end = min(t0 + TILE_ROWS, count);
+                if (!tokens)
+                    for (int64_t t = t0; t < end; t++) totals[name] += sums[t - t0];
+                else if (x.q.index)
+                    for (int64_t t = t0; t < end; t++) tokens[position(t)] = sums[t - t0];
+                else
+                    memcpy(tokens + position(t0), sums, (end - t0) * sizeof(T));
             }
         }
     }

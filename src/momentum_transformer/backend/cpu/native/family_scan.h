@@ -2,25 +2,26 @@
 //
 //   u = η (v - δ (s + ρm)ᵀ p);  m ← βm + k uᵀ;  s ← αs + γm;  y = sᵀ q
 //
-// Columns do not see each other, so vectors run over columns and a token loops over rows. The prediction of a token
-// needs all rows of the state before it: it is added up while the token before goes through them, so that a token takes
-// one pass.
+// Columns are independent of each other: vectors run over columns, and each token loops over the rows. The prediction
+// of token t + 1 needs all rows of the state after token t, and is accumulated while token t updates them: one pass
+// over the tile per token.
 //
-// Scalar decays cost no operation an element: the kernels hold s/a and m/b instead of s and m, where a and b are the
-// products of the α and β since the last time that the planes were multiplied by them, at the latest after a block.
+// Scalar decays cost no operation per element: the kernels hold s/a and m/b instead of s and m, where a and b are the
+// products of the α and β that the planes have not been multiplied by yet. They are multiplied in at the end of a
+// block, or before they become too small.
 #pragma once
 #include <cmath>
 #include "scan.h"
 
 namespace {
 
-enum EraseKind { ERASE_NOTHING, ERASE_S, ERASE_LOOKAHEAD };  // the last: the prediction is made at s + ρm
+enum EraseKind { ERASE_NOTHING, ERASE_S, ERASE_LOOKAHEAD };  // what predictions are read from; the last: s + ρm
 
-constexpr int TILE_VECTORS = VECTOR_BYTES == 64 ? 4 : 2;  // of columns: wide tiles share what is broadcast
+constexpr int TILE_VECTORS = VECTOR_BYTES == 64 ? 4 : 2;  // of columns: in a wide tile more share each broadcast
 
-template <class T> struct ColumnTile {  // columns `first` … of the state: s, and perhaps m, `rows` × `ld`
+template <class T> struct ColumnTile {  // columns of the planes s and m, from `first` on, as `rows` × `ld` matrices
     static constexpr int64_t MOST_COLUMNS = TILE_VECTORS * width<T>;
-    // Two planes of 128 rows, half as wide, take the same place in the first cache as one.
+    // With momentum tiles are half as wide, so that their two planes take as much of the L1 cache as one.
     static int64_t most_columns(int64_t planes) { return planes == 2 ? 2 * width<T> : MOST_COLUMNS; }
     static int64_t count(int64_t e, int64_t planes) { return (e + most_columns(planes) - 1) / most_columns(planes); }
     static int64_t padded_rows(int64_t d) { return round_up(d, 4); }
@@ -28,7 +29,7 @@ template <class T> struct ColumnTile {  // columns `first` … of the state: s, 
         return padded_rows(d) * count(e, planes) * most_columns(planes);
     }
 
-    int64_t first, columns;  // columns that exist
+    int64_t first, columns;  // `columns`: without padding
     int64_t vectors;
     int64_t rows, ld;
     ColumnTile(int64_t index, int64_t d, int64_t e, int64_t planes)
@@ -38,7 +39,7 @@ template <class T> struct ColumnTile {  // columns `first` … of the state: s, 
         return columns <= width<T> ? 1 : columns <= 2 * width<T> ? 2 : TILE_VECTORS;
     }
     int64_t size() const { return rows * ld; }
-    T* in(T* plane) const { return plane + rows * first; }  // this tile of a plane, which is a row of tiles
+    T* in(T* plane) const { return plane + rows * first; }  // this tile within a plane, whose tiles follow each other
     // Copies between the tile and its columns of an unpadded (d × e) matrix.
     void read(T* tile, const T* matrix, int64_t d, int64_t e) const {
         memset(tile, 0, size() * sizeof(T));
@@ -50,7 +51,7 @@ template <class T> struct ColumnTile {  // columns `first` … of the state: s, 
     }
 };
 
-// The coefficients of a block of tokens, and of the token after it. α and β are not rounded to T, where those near 1
+// The coefficients of a block of tokens, and of the token after it. α and β are double: rounded to T, values near 1
 // would lose digits of their distance to 1.
 template <class T> struct BlockCoefficients {
     double alpha[BLOCK + 1], beta[BLOCK + 1];
@@ -64,7 +65,7 @@ template <class T> struct BlockCoefficients {
         momentum = given(BETA);
         erase = !given(DELTA) ? ERASE_NOTHING : momentum && given(LOOKAHEAD) ? ERASE_LOOKAHEAD : ERASE_S;
     }
-    // Those that are the same at all tokens.
+    // The constant coefficients of head h.
     void set_head(const FamilyProblem& p, int64_t h) {
         const double neutral[COEFFICIENTS] = {1, 0, 1, 1, 0, 0};
         for (int name = 0; name < COEFFICIENTS; name++) {
@@ -81,7 +82,7 @@ template <class T> struct BlockCoefficients {
         else
             at[name][t] = T(value);
     }
-    // Those of tokens `begin` …
+    // The per-token coefficients of `count` tokens from `begin` on.
     void set_tokens(const FamilyProblem& p, const Sequence<T>& x, int64_t begin, int64_t count) {
         for (int name = 0; name < COEFFICIENTS; name++) {
             const T* tokens = static_cast<const T*>(p.coefficients[name].tokens);
@@ -112,19 +113,19 @@ template <class T> struct Rows {  // of a block of tokens
 template <class T> struct FamilyBlock {
     int64_t count;
     Rows<const T> q, k;
-    Rows<const T> p;       // of the token after the block, too
-    Rows<const T> alpha;   // one for each channel, or none
-    Rows<const T> v;       // as wide as the tile, as those of y
-    Rows<T> y, predictions;  // the latter: what the state before each token predicted; or none
-    const uint8_t* reset;  // of each token
+    Rows<const T> p;       // has the row of the token after the block, too
+    Rows<const T> alpha;   // of an α per channel; else no data
+    Rows<const T> v;       // as wide as the tile, like y
+    Rows<T> y, predictions;  // predictions: by the state before each token; no data where they are not saved
+    const uint8_t* reset;  // 1 where a document begins
     const BlockCoefficients<T>& c;
-    Prefetch& prefetch;    // of the next block: so many lines with each token
+    Prefetch& prefetch;    // of the next block: `lines` cache lines with each token
     int64_t lines;
 };
 
-// A plane of a tile divided by `factor`, the product of its decays.
+// A plane of a tile, stored divided by `factor`: the product of the decays that are not multiplied in yet.
 template <class T> struct ScaledPlane {
-    static constexpr double LEAST = 0x1p-32;  // smaller products are multiplied in, lest the scaled plane overflow
+    static constexpr double LEAST = 0x1p-32;  // a smaller factor is multiplied in: what is stored must not overflow
     T* plane;
     int64_t size;
     double factor = 1;
@@ -138,7 +139,7 @@ template <class T> struct ScaledPlane {
         factor *= decay;
         if (factor < LEAST) multiply_in();
     }
-    void make_room(double decay) {  // before a decay that is not less than LEAST
+    void make_room(double decay) {  // for one more decay, of LEAST or more
         if (factor * decay < LEAST) multiply_in();
     }
     void clear() {
@@ -147,10 +148,10 @@ template <class T> struct ScaledPlane {
     }
 };
 
-// `prediction` is that of the first token, and then that of the token after the block.
+// On entry `prediction` is that of the first token of the block; on return, of the token after the block.
 template <class T, int N, bool Channels, bool Momentum, EraseKind erase>
 __attribute__((noinline)) void scan_columns(T* s, T* m, T* prediction, int64_t rows, const FamilyBlock<T>& x) {
-    constexpr int W = width<T>, R = N < 4 ? 4 / N : 1;  // rows at a time: sums of their own hide latency
+    constexpr int W = width<T>, R = N < 4 ? 4 / N : 1;  // rows at a time: separate accumulators hide latency
     constexpr int64_t LD = N * W;
     const int64_t count = x.count;
     const BlockCoefficients<T>& c = x.c;
@@ -233,7 +234,7 @@ inline void scan_member(T* s, T* m, T* prediction, int64_t rows, const FamilyBlo
         scan_erasing<T, N, false, false>(s, m, prediction, rows, x);
 }
 
-// A tile of TILE_VECTORS belongs to a member without momentum.
+// A tile of TILE_VECTORS: only members without momentum have these.
 template <class T> inline void scan_erasing_wide(T* s, T* m, T* prediction, int64_t rows, const FamilyBlock<T>& x) {
     if (x.c.channels)
         scan_erasing<T, TILE_VECTORS, true, false>(s, m, prediction, rows, x);
@@ -241,7 +242,7 @@ template <class T> inline void scan_erasing_wide(T* s, T* m, T* prediction, int6
         scan_erasing<T, TILE_VECTORS, false, false>(s, m, prediction, rows, x);
 }
 
-// A block of tokens through a tile, by the code for this member.
+// Runs a block of tokens through a tile, with the instance of the template for this member.
 template <class T>
 void scan_tile_of_columns(const ColumnTile<T>& tile, T* s, T* m, T* prediction, const FamilyBlock<T>& x) {
     if (tile.vectors == 1)

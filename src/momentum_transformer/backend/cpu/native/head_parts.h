@@ -1,4 +1,5 @@
-// What goes around a mixer when a token is decoded, head by head: convolution, gates; behind it a norm and a gate.
+// Decoding one token, what stands around the recurrence of a head: short convolution and gates before it, norm and
+// output gate after it.
 #pragma once
 #include "residual_norm.h"
 
@@ -11,7 +12,7 @@ template <class T> inline Vec<T> sigmoid(Vec<T> x) {  // NaN stays NaN
 }
 template <class T> inline T softplus(T x) { return x > 20 ? x : std::log1p(std::exp(x)); }  // as PyTorch rounds it
 
-// q, k and v of one head, in place; the past moves on by one token.
+// The short convolution of q, k and v of one head, in place; `past`, its sliding window, moves on by one token.
 template <class T> void convolve(const Convolution& p, int64_t bh) {
     int64_t b = bh / p.h, h = bh % p.h, d = p.d, before = p.taps - 1;
     for (int64_t j = 0; j < 3; j++) {
@@ -40,7 +41,7 @@ template <class T> inline T open_gate(const Gate& gate, T logit, int64_t h) {
     }
 }
 
-// The coefficients of one head.
+// The coefficients of one head at this token, from the logits of its gates.
 template <class T> void open_gates(const Gates& p, int64_t bh) {
     int64_t b = bh / p.h, h = bh % p.h;
     T values[MOST_GATES];

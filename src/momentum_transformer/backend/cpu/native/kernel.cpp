@@ -132,7 +132,7 @@ template <class T> bool backward(const Problem& p) {
 
 template <class T> bool family_forward(const FamilyProblem& p) {
     using K = FamilyForward<T>;
-    // columns of the state do not see each other: threads may share a sequence without changing a bit
+    // columns of the state are independent: threads that share a sequence compute the same bits as one
     int64_t all = p.b * p.h, tiles = FamilySizes<T>(p).tiles(), parts = all < p.threads ? tiles : 1;
     return parallel_for<K>(p, all * parts, [=](K& k, int64_t i) {
         int64_t part = i % parts;

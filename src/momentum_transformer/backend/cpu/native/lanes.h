@@ -1,4 +1,4 @@
-// Vectors of channels that may end within a vector, in any storage type; the logistic function.
+// Rows whose length need not be a multiple of the vector width, in any storage type; the logistic function.
 #pragma once
 #include "sequence.h"
 
@@ -8,7 +8,7 @@ namespace {
 template <class T, class F> FORCE_INLINE void for_each_lanes(int64_t n, F f) {
     for (int64_t x = 0; x < n; x += width<T>) f(x, min<int64_t>(width<T>, n - x));
 }
-// Ends of rows are rare: kept out of line, lest every loop over vectors be compiled twice.
+// Partial vectors are rare: out of line, so that no loop over vectors is compiled twice.
 template <class T, class S> __attribute__((noinline)) Vec<T> load_end(const S* p, int64_t count) {
     return load_partial<T>(p, count);
 }
@@ -25,10 +25,10 @@ template <class T, class S> FORCE_INLINE void store_lanes(S* p, Vec<T> x, int64_
 template <class T> FORCE_INLINE Vec<T> logistic(Vec<T> x) {
     Vec<T> e = exp_negative(x < T(0) ? x : -x);  // never overflows
     Vec<T> y = (x < T(0) ? e : splat(T(1))) / (T(1) + e);
-    return x == x ? y : x;  // exp_negative makes a number of NaN
+    return x == x ? y : x;  // exp_negative does not propagate NaN
 }
 
-// f(storage) with a null pointer of the type that tensors are stored in.
+// Calls f with a null pointer whose type is the type in which tensors are stored (tag dispatch).
 template <class T, class F> FORCE_INLINE void with_storage(int64_t dtype, F f) {
     if constexpr (std::is_same_v<T, float>) {
         if (dtype == DTYPE_BFLOAT16) return f(static_cast<bfloat16*>(nullptr));

@@ -18,7 +18,7 @@ struct Prefetch {
     void clear() { from = to = 0, lines = 0; }
     template <class T> void add(const RowView<T>& x, int64_t begin, int64_t rows, int64_t columns) {
         int64_t bytes = columns * (x.storage == FULL_WIDTH ? (int64_t)sizeof(T) : 2);
-        const char* row = x.data + begin * x.stride;  // ignores x.index: a guess where tokens are masked
+        const char* row = x.data + begin * x.stride;  // ignores x.index: where tokens are masked, a guess
         if (bytes == x.stride)  // contiguous memory: pieces of 256 bytes
             ranges[to] = {row, 256, 256, (rows * bytes + 255) / 256};
         else
@@ -30,7 +30,7 @@ struct Prefetch {
         ranges[to] = {static_cast<const char*>(memory), 256, 256, (bytes + 255) / 256};
         lines += 4 * ranges[to++].rows;
     }
-    __attribute__((noinline)) void issue(int64_t least) {  // whole rows, at least so many lines
+    __attribute__((noinline)) void issue(int64_t least) {  // requests whole rows: `least` cache lines or more
         for (int64_t count = 0; count < least && from < to;) {
             Range& range = ranges[from];
             for (int64_t at = 0; at < range.bytes; at += 64, count++) __builtin_prefetch(range.row + at, 0, 1);

@@ -53,22 +53,23 @@ struct Problem {  // one call of attention, forward or backward: causal, or bidi
     const void* distance_weights;  // (coefficient_heads, key_count + 1) weight of the r-th key from the end, or null
     void* d_distance_weights;      // (b, h, key_count + 1), or null
 
-    const uint8_t* stop;  // becomes 1 when nobody waits for the result any more, or null
+    const uint8_t* stop;  // another thread sets this to 1 to cancel the call; or null
 };
 
-// Whether to return soon, whatever the result is; of calls that are short anyway: never.
-inline bool stopped(const Problem* p) { return p->stop && __atomic_load_n(p->stop, __ATOMIC_RELAXED); }
+// Whether the call was cancelled: kernels then return early, and nobody reads the result. Short calls cannot be.
+inline bool stop_requested(const uint8_t* stop) { return stop && __atomic_load_n(stop, __ATOMIC_RELAXED); }
+inline bool stopped(const Problem* p) { return stop_requested(p->stop); }
 inline bool stopped(const void*) { return false; }
 
 // The coefficients of the family, in the order of Coefficients in ops/coefficients.py.
 enum CoefficientName { ALPHA, BETA, GAMMA, ETA, DELTA, LOOKAHEAD, COEFFICIENTS };
 
-struct Coefficient {      // the same at all tokens, or one a token; neither: neutral
+struct Coefficient {      // a constant, or a number per token; both null: the neutral value
     const double* heads;  // (coefficient_heads,), or null
     const void* tokens;   // (b, h, n), or for each channel of alpha (b, h, n, d); or null
 };
 
-struct CoefficientGradient {  // laid out like the coefficient; null where nobody asks for it
+struct CoefficientGradient {  // in the layout of the coefficient; null where it is not needed
     double* heads;            // (b, h)
     void* tokens;
 };
@@ -79,27 +80,27 @@ struct FamilyProblem : Problem {  // one call of a member of the family; β and 
     TensorView erase;         // p (b, h, n, d), or no data: the features of k
     const uint8_t* reset;     // (b, n) 1 where a document begins, or null
     void* predictions;        // (b, h, n, e) what the state predicted at each token that is not masked; or null
-    TensorView d_erase;       // backward only, like the following
+    TensorView d_erase;       // backward only, as is d_family
     CoefficientGradient d_family[COEFFICIENTS];
 };
 
 // In the order of FEATURES in step_operator.py.
 enum Features : int64_t { FEATURES_GIVEN, FEATURES_ELU, FEATURES_L2 };
 
-struct Heads {  // what goes head by head
+struct Heads {  // the arguments of a kernel that computes one head of one sequence at a time
     int64_t b, h;
 };
 
 struct Step : Heads {  // one token of any member: q, k (b, h, d), v, y (b, h, e); m, s (b, h, d, e), z (b, h, d)
     int64_t d, e;
-    int64_t coefficient_heads;  // how many numbers coefficients have that are the same at all tokens: 1, or h
+    int64_t coefficient_heads;  // length of `heads` in the coefficients: 1, or h for one per head
     int64_t channels;           // whether alpha has one number for each channel
     int64_t features, normalize, threads;
-    int64_t check;              // whether to look first if the coefficients of tokens are in range
+    int64_t check;              // whether to check first that the per-token coefficients are in range
     double eps, scale;          // scale: what y is multiplied by
     TensorView q, k, v, y;
     TensorView erase;           // p (b, h, d), or no data: the features of k
     Coefficient coefficients[COEFFICIENTS];  // `tokens` are (b, h), or for each channel of alpha (b, h, d)
-    const void *m, *s, *z;              // m: null without momentum; z: null where nobody keeps it
+    const void *m, *s, *z;              // m: null without momentum; z: null where it is not kept
     void *m_after, *s_after, *z_after;  // may be m, s, z themselves: an update in place
 };

@@ -20,9 +20,9 @@ struct Linear {  // out = activation(x · weights + bias) · factor: x (rows, in
 enum GateKind : int64_t { GATE_STRENGTH, GATE_STEP_SIZE, GATE_DECAY };
 constexpr int64_t MOST_GATES = 4;
 
-struct Gate {  // one coefficient that x decides, for each row and head
+struct Gate {  // one coefficient, computed from x for each row and head
     int64_t kind;         // most · sigmoid(logit), softplus(logit) or exp(-rate · softplus(logit + offset))
-    int64_t complement;   // which gate's value is subtracted from 1 and multiplied by; -1: none
+    int64_t complement;   // another gate g: the value is multiplied by 1 - g; -1: none
     double most;
     const void* logits;   // of the first row
     const void *rate, *offset;  // (h,)
@@ -35,9 +35,9 @@ struct Gates : Heads {
     Gate gates[MOST_GATES];
 };
 
-struct Convolution : Heads {  // q, k and v become mixtures of the last tokens, channel by channel, in place
+struct Convolution : Heads {  // short convolution of q, k and v, channel by channel, in place
     int64_t d, taps;
-    int64_t silu;         // whether they pass the activation
+    int64_t silu;         // whether SiLU follows
     int64_t stride;       // from one row of x to the next
     void* x;              // (b, 3, h, d)
     const void* weights;  // (h, 3, taps, d), the oldest token first
@@ -60,13 +60,13 @@ struct CachedAttention : Heads {  // one token of softmax attention with a KV ca
     double scale;
     TensorView q, k, v, y;
     void *key_cache, *value_cache;  // (b, h, capacity, d) and (b, h, capacity, e); k and v are added first
-    const uint8_t* mask;            // (b, capacity) 1 for given tokens that exist
+    const uint8_t* mask;            // (b, capacity) 1 for given tokens that are not padding
     const int64_t* steps;           // steps before this one
 };
 
 struct ResidualNorm {  // out = norm(x + γv), v ← βv + update (eq. 15), for rows of x, update, v and out
     int64_t rows, width;
-    int64_t first_layer;          // whether velocity holds nothing yet
+    int64_t first_layer;          // whether there is no velocity yet: what v holds is ignored
     double beta;                  // with `previous_update` (adaptive momentum, eq. 18): the upper bound of β
     double gamma, eps;
     const void *x, *update;       // update: or null for zeros
@@ -89,7 +89,7 @@ enum TaskKind : int64_t {
 
 struct Task {
     int64_t kind;
-    int64_t chained;     // whether a head needs only what the task before made of this head: no barrier between them
+    int64_t chained;     // whether each head needs only its own result of the task before: no barrier between the two
     const void* params;  // the structure of this kind
 };
 

@@ -1,4 +1,4 @@
-// Rows of a length of about one, weighted and gated: the norm of features and of outputs, and its backward pass.
+// L2 norm or RMSNorm of rows, with a weight and a gate: for features and for outputs; and the backward pass.
 #pragma once
 #include <cmath>
 #include "lanes.h"
@@ -10,7 +10,7 @@ template <class T> struct RowNorms {
     const RowNorm& p;
     const bool first;               // whether the gate comes before the norm
     T *open, *slope;                // a row each: what the gate multiplies by, and its derivative
-    T *normed, *weighted, *d_weight;  // what is normed, the gradient of the unit row, sums over rows
+    T *normed, *weighted, *d_weight;  // input of the norm, gradient of its output, d_weight summed over rows
 
     RowNorms(const RowNorm& p, Arena& arena)
         : p(p), first(p.gate.data && p.gating == GATING_SILU_FIRST), open(take(arena)), slope(take(arena)),

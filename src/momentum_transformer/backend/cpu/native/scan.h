@@ -2,7 +2,7 @@
 //
 // Momentum attention updates m ← βm + φ(k)vᵀ, which takes a multiplication and a multiply-add per element. Within a
 // block the kernels hold β⁻ᵗm instead: a token then costs one multiply-add, and s takes γβᵗ times the scaled m. Where β
-// is so small that β⁻ᵗ would overflow, m is multiplied by β at every token after all.
+// is so small that β⁻ᵗ would overflow, m is multiplied by β at every token instead.
 #pragma once
 #include <cmath>
 #include "pack.h"
@@ -16,8 +16,8 @@ enum Recurrence {
     ADJOINT    // from the last token to the first: ds += q gᵀ;  dm += γβ⁻ᵗ ds;  dv = βᵗ k dm, with t = 0, 1, …
 };
 
-// Multiplies by a power of β, split into 0 or 1 plus a rest: rounded to T as a whole, a power near 1 would lose digits
-// of its distance to 1.
+// Multiplication by a power of β, which is split into 0 or 1 plus a rest: as a single number of type T, a power near 1
+// would lose digits of its distance to 1.
 template <class T> struct Decay {
     T integer = 0, rest = 0;
     explicit Decay(double power = 0) : integer(power > 0.5 ? T(1) : T(0)), rest(T(power - integer)) {}
@@ -84,7 +84,7 @@ template <class T, Recurrence kind, bool DecayEachToken, bool HasOutput, bool Ha
 inline void scan_tile(T* updated_plane, T* summed_plane, int64_t ld, const TokenBlock<T>& x, int64_t row,
                       int64_t column) {
     const Powers<T>& powers = x.powers;
-    const int64_t count = x.count, ld_key = x.ld_key, ld_value = x.ld_value;  // copies: no store can alias them
+    const int64_t count = x.count, ld_key = x.ld_key, ld_value = x.ld_value;  // local copies, which stores cannot alias
     const T* base_at = HasBase ? x.base + row * ld + column : nullptr;
     Vec<T> updated[R], summed[R], base[R];
 #pragma GCC unroll 8

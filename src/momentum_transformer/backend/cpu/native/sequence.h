@@ -12,7 +12,7 @@ template <class X> inline X min(X a, X b) { return a < b ? a : b; }
 
 inline int64_t segments(const Problem& p) { return (p.n + p.segment - 1) / p.segment; }
 
-struct Arena {  // a bump allocator on the scratch memory of one thread; without memory it only counts
+struct Arena {  // a bump allocator on the scratch memory of one thread; without memory it only measures
     // Arrays of a power of two bytes must not all begin at the same offset of a page: a load that follows a store to
     // the same offset of another page waits for it.
     static constexpr size_t STAGGER = 5 * 64;

@@ -65,7 +65,7 @@ inline void nontemporal_fence() { std::atomic_thread_fence(std::memory_order_seq
 
 template <class T> inline Vec<T> splat(T x) { return x - Vec<T>{}; }  // x - 0 keeps the sign of -0; x + 0 would not
 
-// x in all lanes, kept in a register: compilers like to read it anew at every use, which costs a load each.
+// x in all lanes, kept in a register: compilers tend to reload it at every use.
 template <class T> FORCE_INLINE Vec<T> broadcast(T x) {
     Vec<T> lanes = splat(x);
 #if defined(__AVX512F__)

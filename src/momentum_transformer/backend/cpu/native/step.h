@@ -2,8 +2,9 @@
 //
 //   u = η (v - δ (s + ρm)ᵀ p);  m ← βm + k uᵀ;  s ← αs + γm;  y = sᵀ q
 //
-// Columns of the state do not see each other. A tile of them is read from memory once: with a delta rule it is still in
-// a cache when the prediction is known and the tile is updated. The update begins at the last row, the latest one read.
+// Columns of the state are independent of each other. With a delta rule a tile of columns is read twice, for the
+// prediction and for the update, and the second time from a cache. The update begins at the last row, the one that was
+// read last.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -11,7 +12,8 @@
 
 namespace {
 
-// α is 1, a number with more digits than T has, or numbers of T, one for each row of s or the same for all.
+// How s decays: not at all; by a constant α, with more digits than T has (Decay); or by an α of type T at each token,
+// one for each row of s or the same for all rows.
 enum Fading { FADE_NOTHING, FADE_EXACTLY, FADE_ROWS };
 
 // Vectors of columns of a tile. Without momentum as many as registers hold, so that rows are read in sequence; with
@@ -19,7 +21,7 @@ enum Fading { FADE_NOTHING, FADE_EXACTLY, FADE_ROWS };
 template <bool Momentum> constexpr int STEP_VECTORS = VECTOR_BYTES < 64 ? 4 : Momentum ? 2 : 8;
 
 template <class T> struct HeadStep {  // one head, whose state is d × e
-    const T *q, *k, *p;               // features, and what the state is asked to predict
+    const T *q, *k, *p;               // features of query and key; p, for which the state predicts
     const T *v, *s, *m;               // m: null without momentum
     T *y, *s_after, *m_after;
     const T* fading;                  // α of row i: fading[i · fading_step]
@@ -40,10 +42,10 @@ template <class T> struct HeadStep {  // one head, whose state is d × e
         else
             store_partial<T>(row + j * width<T>, value, last);
     }
-    // What s + ρm predicts for p in the columns x …
+    // The prediction (s + ρm)ᵀ p, for the tile of columns from x on.
     template <int N, bool Momentum>
     FORCE_INLINE void predict(Vec<T> (&sum)[N], int64_t x, int64_t last) const {
-        constexpr int R = N >= 4 ? 1 : 4 / N;  // rows at a time: sums of their own hide latency
+        constexpr int R = N >= 4 ? 1 : 4 / N;  // rows at a time: separate accumulators hide latency
         const HeadStep token = *this;
         Vec<T> sums[R][N] = {};
         auto add = [&](int64_t i, int r) INLINE {
@@ -66,9 +68,9 @@ template <class T> struct HeadStep {  // one head, whose state is d × e
             for (int r = 1; r < R; r++) sum[j] += sums[r][j];
         }
     }
-    // The columns x …
+    // Update and output of the tile of columns from x on.
     template <int N, bool Momentum, Fading kind> void columns(int64_t x, int64_t last) const {
-        const HeadStep token = *this;  // a store may alias what `this` points at, but no copy of it
+        const HeadStep token = *this;  // a local copy, which stores cannot alias
         Vec<T> u[N], sum[N] = {};
         if (erases) predict<N, Momentum>(u, x, last);
 #pragma GCC unroll 8
@@ -107,7 +109,7 @@ template <class T> struct HeadStep {  // one head, whose state is d × e
         for (; x < e; x += W) columns<1, Momentum, kind>(x, min<int64_t>(W, e - x));
     }
     void run(Fading kind) const {
-        // the processor prefetches what is read in sequence, but not across pages: tell it where the next head begins
+        // the hardware prefetcher stops at page boundaries: prefetch where the next head begins
         for (int64_t line = 0; line < 4; line++) {
             __builtin_prefetch(reinterpret_cast<const char*>(s + d * e) + 64 * line);
             if (m) __builtin_prefetch(reinterpret_cast<const char*>(m + d * e) + 64 * line);

@@ -7,7 +7,7 @@
 
 struct LineConvolution {  // a short causal convolution, each channel by itself
     int64_t b, n, c, taps, silu, threads, dtype;
-    int64_t turned;                // channels from here on go from the last token to the first
+    int64_t turned;                // channels from this one on run from the last token to the first
     TensorView x, y;               // lines
     const void* weight;            // (c, taps), the token itself last
     const void* bias;              // (c,), or null
@@ -22,9 +22,12 @@ struct LineConvolution {  // a short causal convolution, each channel by itself
     void* d_parts;        // (b, taps + 1, c) gradients of the weight, the token itself first, and bias in each sequence
     void* d_weight;       // (c, taps) their sum
     void* d_bias;         // (c,), or null
-};
 
-// What a gate multiplies by, and when: in the order of GATINGS in ops/row_norm.py.
+    const uint8_t* stop;  // as in Problem
+};
+inline bool stopped(const LineConvolution* p) { return stop_requested(p->stop); }
+
+// The function of a gate, and whether it comes after the norm or first: in the order of GATINGS in ops/row_norm.py.
 enum Gating : int64_t { GATING_SIGMOID, GATING_SILU, GATING_SILU_FIRST };
 
 struct RowNorm {  // rows x / √(Σx² + eps), or of the mean of x², times weight; gated before or after
@@ -35,8 +38,11 @@ struct RowNorm {  // rows x / √(Σx² + eps), or of the mean of x², times wei
 
     // backward only
     TensorView dy, dx, d_gate;
-    void* d_weight;  // (b, parts of n, d) of each part by itself, or null
+    void* d_weight;  // (b, parts of n, d) partial sums, or null
+
+    const uint8_t* stop;  // as in Problem
 };
+inline bool stopped(const RowNorm* p) { return stop_requested(p->stop); }
 constexpr int64_t NORM_TOKENS = 64;  // in a part of n; as in row_norm_operator.py
 
 struct ConvolutionStep {  // one token of a short convolution, contiguous, of a cache in the layout of Transformers

@@ -1,5 +1,5 @@
-// The thread team that decodes a token: one parallel region runs all tasks, with a spinning barrier after each task, or
-// chain of tasks that go head by head.
+// The thread team that decodes a token: one parallel region runs all tasks, with a spin barrier after each of them.
+// Tasks that work head by head can form a chain, with one barrier after the whole chain.
 //
 // A task is divided into parts, which threads claim from a shared counter (dynamic scheduling). The next task begins
 // when all parts are finished, not when all threads have arrived: a suspended thread delays only the part it has.
@@ -33,7 +33,7 @@ template <class T> struct Team {
         for (i++; i < p.count && p.tasks[i].chained;) i++;
         return i;
     }
-    int64_t heads_per_part(int64_t i, int64_t end) const {  // attention over a cache takes long
+    int64_t heads_per_part(int64_t i, int64_t end) const {  // attention over a KV cache takes long
         for (; i < end; i++)
             if (p.tasks[i].kind == TASK_CACHED_ATTENTION) return 1;
         return HEADS_PER_PART;

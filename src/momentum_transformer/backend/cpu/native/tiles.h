@@ -106,6 +106,24 @@ inline void product(T* C, int64_t ldc, int64_t rows, int64_t columns, const T* A
             store_tile(acc, C + r * ldc + x, ldc);
         });
 }
+// C (TILE_ROWS × TILE_ROWS) = A B, in vectors that are no longer than its rows.
+template <class T>
+inline void square_product(T* C, int64_t ldc, const T* A, int64_t lda, const T* B, int64_t ldb, int64_t depth) {
+    constexpr int L = width<T> < TILE_ROWS ? width<T> : TILE_ROWS;
+    using V = typename VectorOf<T, L>::V;
+    for (int64_t x = 0; x < TILE_ROWS; x += L) {
+        V acc[TILE_ROWS] = {};
+#pragma GCC unroll 2
+        for (int64_t p = 0; p < depth; p++) {
+            V b;
+            __builtin_memcpy(&b, B + p * ldb + x, sizeof b);
+#pragma GCC unroll 8
+            for (int r = 0; r < TILE_ROWS; r++) acc[r] += A[r * lda + p] * b;
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < TILE_ROWS; r++) __builtin_memcpy(C + r * ldc + x, &acc[r], sizeof acc[r]);
+    }
+}
 // The sum of all products of elements of two matrices; rows is a multiple of 4.
 template <class T> inline T dot_product(const T* a, const T* b, int64_t rows, int64_t columns, int64_t ld) {
     constexpr int R = 4;
