@@ -10,7 +10,7 @@ import pytest
 from momentum_transformer.web.studio import Studio
 from momentum_transformer.web.training_view import Watch
 
-from .cards import card, number
+from .cards import answered, card, number
 from .contrast import CONTRAST
 from .fake import FakeModel, FakeWriter, serving, still
 from .test_training import begin, note, train
@@ -25,7 +25,7 @@ def writers() -> list[FakeWriter]:
         FakeWriter("gated-delta", note="step 40 of 100", refuses="狗"),
         FakeWriter("bad", fail_at=3, refuses="狗"),
         FakeWriter("forgets", grows=True, begins_again_at=30, refuses="狗"),
-        FakeWriter("slow", pause=0.01, refuses="狗"),
+        FakeWriter("slow", pause=0.05, refuses="狗"),
     ]
 
 
@@ -112,7 +112,7 @@ def test_done_is_said_when_the_last_card_has_shown_all(page: Any) -> None:
     page.emulate_media(reduced_motion="no-preference")
     page.get_by_role("checkbox", name="slow").uncheck()
     page.get_by_role("slider", name="Tokens").fill("50")
-    with page.expect_event("requestfinished"):
+    with answered(page):
         page.get_by_role("button", name="Continue").click()
     page.locator(f"{card('softmax')} [data-number=written]", has_text="50 of 50").wait_for()
     assert page.locator("#text-status").text_content() == "Writing …"
@@ -121,7 +121,7 @@ def test_done_is_said_when_the_last_card_has_shown_all(page: Any) -> None:
 
 
 def test_places_in_the_queue_are_shown(browser: Any) -> None:
-    slow = FakeWriter("slow", pause=0.005)
+    slow = FakeWriter("slow", pause=0.05)
     with serving(Studio([], [], [slow], capacity=1)) as port:
         first, second = browser.new_page(), browser.new_page()
         for page in (first, second):

@@ -8,7 +8,7 @@ import pytest
 from momentum_transformer.web.page_models import Example
 from momentum_transformer.web.studio import Studio
 
-from .cards import card, number
+from .cards import answered, card, number
 from .contrast import CONTRAST
 from .fake import FakeModel, FakeTranslator, serving, still
 
@@ -150,7 +150,7 @@ def test_steps_appear_one_after_the_other_where_motion_is_welcome(page: Any) -> 
     page.clock.install(time=0)
     page.clock.pause_at(1000)
     page.emulate_media(reduced_motion="no-preference")
-    with page.expect_event("requestfinished"):
+    with answered(page):
         page.get_by_role("textbox").fill("A dog")
         page.get_by_role("button", name="Translate").click()
     rows = page.locator(f"{card('momentum')} .steps li")
