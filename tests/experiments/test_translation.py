@@ -22,10 +22,13 @@ from momentum_transformer.experiments.runs import Request, load_task, run_traini
 from momentum_transformer.experiments.trained_tasks import load_translation_task
 from momentum_transformer.experiments.translation.text_translator import Translator
 from momentum_transformer.experiments.translation.translation_scales import (
+    GATED_STUDENTS,
     TRANSLATION_MODELS,
     translation_config,
 )
-from momentum_transformer.experiments.translation.translation_task import TranslationTask
+from momentum_transformer.experiments.translation.translation_task import TranslationTask, make_translator
+from momentum_transformer.layers.block import Attention
+from momentum_transformer.layers.paper_mixers import LinearAttention
 from momentum_transformer.report.page import write_report
 from momentum_transformer.training.run_directory import RunDirectory, RunError
 
@@ -51,7 +54,7 @@ def train(folder: Path, model: str, *more: str, out: Path | None = None) -> Path
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("translation")
-    return {model: train(folder, model) for model in ("autoregressive", "momentum")}
+    return {model: train(folder, model) for model in ("autoregressive", "momentum", "momentum-delta")}
 
 
 def lines_of(run: Path, kind: str) -> list[dict[str, Any]]:
@@ -68,6 +71,17 @@ def test_every_scale_has_a_configuration(corpus: str, model: str) -> None:
     assert (
         translation_config(corpus, model, "tiny").train.steps < translation_config(corpus, model, "small").train.steps
     )
+
+
+@pytest.mark.parametrize("model", GATED_STUDENTS)
+def test_tokens_that_decide_coefficients_see_positions_and_the_source_by_linear_attention(model: str) -> None:
+    config = translation_config("multi30k", model, "tiny")
+    choices = {
+        name.split(".")[-2]: part.choice
+        for name, part in make_translator(config).named_modules()
+        if isinstance(part, Attention)
+    }
+    assert choices == {"own": config.model.make_mixer(), "positional": LinearAttention(), "cross": LinearAttention()}
 
 
 def test_a_run_holds_scores_translations_and_its_vocabulary(trained: dict[str, Path]) -> None:

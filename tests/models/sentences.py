@@ -9,7 +9,7 @@ from momentum_transformer.models import AutoregressiveTranslator, NonAutoregress
 from tests.family import RESIDUALS, mixers
 
 VOCABULARY = 19
-MIXERS = mixers("softmax", "linear", "momentum")
+MIXERS = mixers("softmax", "linear", "momentum", "gated delta", "momentum delta")
 
 
 def sizes(mixer: str, residual: str = "plain", **options: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..ops.checks import check_choice
 from .dropout import Dropout
 from .residual import Residual
-from .situation import Mixer, Situation
+from .situation import Mixer, Situation, across
 
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu"]
@@ -206,7 +206,8 @@ class Block(nn.Module):
         self.residual = residual
         self.sights = tuple(sights)
         for sight in self.sights:
-            attention = Attention(width, heads, mixer, causal=causal and sight == "own")
+            own = sight == "own"
+            attention = Attention(width, heads, mixer if own else across(mixer), causal=causal and own)
             self.add_module(sight, AttentionStep(attention, preset.build_norm(width)))
         if not self.sights:
             self.attention = Attention(width, heads, mixer, causal=causal)

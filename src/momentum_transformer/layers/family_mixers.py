@@ -5,7 +5,7 @@ first to the last, and half from the last to the first.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +14,13 @@ from ..attention import recurrent_attention
 from ..ops.checks import MOMENTUM, STEP_SIZE, check_number
 from ..ops.feature_maps import FeatureMap, elu_plus_one, l2_normalized
 from .gates import Decay, Gate, Share, StepSize, Strength, open_gates
+from .paper_mixers import LinearAttention
 from .parts import Tail, tokens_of, with_parts
 from .short_convolution import ShortConvolution
-from .situation import Mix, Situation
+from .situation import Mix, Mixer, Situation
 
 DECAY_STEPS = (0.001, 0.1)
+ACROSS = LinearAttention()  # what tokens see others by, which have no x to read coefficients from
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class RetentionAttention:
 
     convolution: ShortConvolution | None = None
     tail: Tail | None = field(default_factory=Tail)
+    across: ClassVar[Mixer] = ACROSS
 
     def build(self, width: int, heads: int) -> Mix:
         decay = tuple(1 - 2.0 ** (-5 - head) for head in range(heads))
@@ -43,6 +46,7 @@ class DeltaAttention:
     negative: bool = False
     convolution: ShortConvolution | None = field(default_factory=ShortConvolution)
     tail: Tail | None = field(default_factory=lambda: Tail(gate="none"))
+    across: ClassVar[Mixer] = ACROSS
 
     def build(self, width: int, heads: int) -> Mix:
         strength = Strength(width, heads, most=2.0 if self.negative else 1.0)
@@ -61,6 +65,7 @@ class GatedDeltaAttention:
     steps: tuple[float, float] | None = DECAY_STEPS
     convolution: ShortConvolution | None = field(default_factory=ShortConvolution)
     tail: Tail | None = field(default_factory=Tail)
+    across: ClassVar[Mixer] = ACROSS
 
     def __post_init__(self) -> None:
         check_steps(self.steps)
@@ -88,6 +93,7 @@ class MomentumDeltaAttention:
     steps: tuple[float, float] | None = DECAY_STEPS
     convolution: ShortConvolution | None = field(default_factory=ShortConvolution)
     tail: Tail | None = field(default_factory=Tail)
+    across: ClassVar[Mixer] = ACROSS
 
     def __post_init__(self) -> None:
         check_start(self.beta)
@@ -114,6 +120,7 @@ class GatedMomentumAttention:
     feature_map: FeatureMap = elu_plus_one
     convolution: ShortConvolution | None = None
     tail: Tail | None = None
+    across: ClassVar[Mixer] = ACROSS
 
     def __post_init__(self) -> None:
         check_start(self.beta)

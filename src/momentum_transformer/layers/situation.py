@@ -48,3 +48,9 @@ Mix = Callable[[Tensor, Tensor, Tensor, Situation], tuple[Tensor, Any]]
 
 class Mixer(Protocol):
     def build(self, width: int, heads: int) -> Mix: ...
+
+
+def across(mixer: Mixer) -> Mixer:
+    """What mixes queries with keys of other tokens; a mixer that reads coefficients from its tokens names another."""
+    other: Mixer = getattr(mixer, "across", mixer)
+    return other

@@ -22,7 +22,14 @@ from ...training.run_directory import RunDirectory
 from ...training.task import Score
 from ..experiment import Experiment, Study, Variant
 from .distillation import distilled, teacher_run
-from .translation_scales import STUDENTS, TEACHER, TRANSLATION_MODELS, TranslationConfig, translation_config
+from .translation_scales import (
+    GATED_STUDENTS,
+    STUDENTS,
+    TEACHER,
+    TRANSLATION_MODELS,
+    TranslationConfig,
+    translation_config,
+)
 from .translation_scoring import score_translations
 
 VOCABULARY = "vocabulary.model"
@@ -257,7 +264,7 @@ def _experiment(name: str, title: str, small: str) -> Experiment:
     return Experiment(
         name=name,
         title=title,
-        models=TRANSLATION_MODELS,
+        models=(*TRANSLATION_MODELS, *GATED_STUDENTS),
         minutes={"tiny": "seconds", "small": small, "medium": "an hour", "paper": "needs a GPU"},
         config=partial(translation_config, name),
         task=partial(TranslationTask, name),
