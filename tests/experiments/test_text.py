@@ -89,3 +89,26 @@ def test_one_embedding_serves_input_and_output_where_it_is_told_to(
     scale: str, settings: tuple[str, ...], tied: bool
 ) -> None:
     assert Request("text", "linear", scale, settings=settings).config.is_tied() is tied
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "positions"),
+    [
+        ("softmax", (), True),
+        ("softmax", ("model.convolution=on",), True),  # which tells the order of four tokens only
+        ("momentum", ("model.convolution=on",), True),
+        ("gated-momentum", (), True),
+        ("retention", (), False),
+        ("delta", (), False),
+        ("gated-delta", (), False),
+        ("momentum-delta", ("model.decay=false",), False),
+        ("hybrid", (), False),
+        ("gated-delta", ("positions=on",), True),
+        ("gated-delta", ("model.block=paper",), True),
+        ("softmax", ("positions=off",), False),
+    ],
+)
+def test_positions_are_where_no_decay_and_no_delta_rule_tell_order(
+    model: str, settings: tuple[str, ...], positions: bool
+) -> None:
+    assert Request("text", model, "small", settings=settings).config.has_positions() is positions

@@ -12,7 +12,12 @@ from typing import Any, Literal, Protocol, cast
 import torch
 
 from ..layers.block import Preset
-from ..layers.family_mixers import RetentionAttention
+from ..layers.family_mixers import (
+    DeltaAttention,
+    GatedDeltaAttention,
+    MomentumDeltaAttention,
+    RetentionAttention,
+)
 from ..layers.named_model import MixerSettings
 from ..layers.paper_mixers import SoftmaxAttention
 from ..layers.parts import Tail
@@ -30,6 +35,7 @@ TAILS = {"on": Tail(), "norm": Tail(gate="none"), "gate": Tail(norm=False)}
 HIDDEN_MULTIPLE = 4  # of the features of a feed-forward network that was made to fit
 MOST = {"depth": 1_000, "width": 65_536, "heads": 4_096, "feedforward": 1_048_576, "features": 1_048_576}
 MOST |= {"buckets": 65_536, "rounds": 1_000, "chunk_size": 1_048_576}
+ORDERED = (RetentionAttention, DeltaAttention, GatedDeltaAttention, MomentumDeltaAttention)
 HYBRID = 4  # every fourth layer of a hybrid is softmax attention; of fewer layers, the last one
 
 
@@ -157,12 +163,8 @@ class ModelConfig:
         return mixers
 
     def knows_order(self) -> bool:
-        """Whether a convolution or a decay lets a layer tell what came when; without, it needs positions."""
-        for mixer in self.mixers():
-            decays = isinstance(mixer, RetentionAttention) or getattr(mixer, "steps", None) is not None
-            if decays or getattr(mixer, "convolution", None) is not None:
-                return True
-        return False
+        """Whether a decay or the delta rule lets a layer tell what came when; without, the model needs positions."""
+        return any(isinstance(mixer, ORDERED) for mixer in self.mixers())
 
     def encoder(self, *, causal: bool, length: int = 1, beside: int = 0) -> Encoder:
         """`beside`: parameters around the encoder that the same model with softmax attention would not have."""
