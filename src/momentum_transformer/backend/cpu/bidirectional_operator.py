@@ -68,14 +68,15 @@ def _problem(
     return problem
 
 
-def _outputs(q: Tensor, v: Tensor, *, keep: bool = True, masked: bool) -> tuple[Tensor, ...]:
+def _output(q: Tensor, v: Tensor) -> Tensor:
+    return empty_rows(q if q.shape[-1] == v.shape[-1] else q.new_empty(*q.shape[:3], v.shape[-1]), None)
+
+
+def _kept(q: Tensor, v: Tensor, *, masked: bool) -> tuple[Tensor, ...]:
+    """Denominators, s and z, which only the backward pass reads."""
     (b, h, n, d), e, wide = q.shape, v.shape[-1], _wide(q)
-    return (
-        empty_rows(q if d == e else q.new_empty(b, h, n, e), None),
-        (q.new_zeros if masked else q.new_empty)((b, h, n) if keep else (0,), dtype=wide),
-        q.new_empty((b, h, d, e) if keep else (0,), dtype=wide),
-        q.new_empty((b, h, d) if keep else (0,), dtype=wide),
-    )
+    denominator = (q.new_zeros if masked else q.new_empty)((b, h, n), dtype=wide)
+    return denominator, q.new_empty((b, h, d, e), dtype=wide), q.new_empty((b, h, d), dtype=wide)
 
 
 def _contiguous(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -94,17 +95,17 @@ def forward(
     eps: float,
     keep: bool = True,
 ) -> tuple[Tensor, ...]:
-    """`momentum::bidirectional`; without `keep`, what only the backward pass reads is empty."""
+    """`momentum::bidirectional`; without `keep` y alone."""
     q, k, v = contiguous_rows(q), contiguous_rows(k), contiguous_rows(v)
     others = _contiguous(distance_weights, key_mask, query_mask)
     problem = _problem(q, k, v, *others, elu=elu, normalize=normalize, eps=eps)
-    outputs = _outputs(q, v, keep=keep, masked=query_mask is not None)
-    y, denominator, s, z = outputs
+    y = _output(q, v)
     problem.y = TensorView.of(y)
+    kept = _kept(q, v, masked=query_mask is not None) if keep else ()
     if keep:
-        problem.denominator, problem.s_after, problem.z_after = denominator.data_ptr(), s.data_ptr(), z.data_ptr()
+        problem.denominator, problem.s_after, problem.z_after = (x.data_ptr() for x in kept)
     run("bidirectional", problem, q.dtype)
-    return outputs
+    return y, *kept
 
 
 def _bidirectional(*inputs: Any) -> tuple[Tensor, ...]:
@@ -113,7 +114,8 @@ def _bidirectional(*inputs: Any) -> tuple[Tensor, ...]:
 
 
 def _bidirectional_fake(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    return _outputs(contiguous_rows(q), v, masked=rest[2] is not None)
+    q = contiguous_rows(q)
+    return _output(q, v), *_kept(q, v, masked=rest[2] is not None)
 
 
 def _backward_outputs(q: Tensor, k: Tensor, v: Tensor, learned: bool) -> tuple[Tensor, ...]:
