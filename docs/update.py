@@ -105,9 +105,12 @@ def limits_tables() -> str:
 
 
 def family_tables() -> str:
-    """Targets, bounds and timings of `momentum bench --family`."""
+    """Targets, bounds and timings of `momentum bench --family`; records of other machines have a suffix."""
     path = RESULTS / "family.json"
-    return family_markdown(suite.read(path, "family")) if path.exists() else "Not measured yet: `make bench`.\n"
+    if not path.exists():
+        return "Not measured yet: `make bench`.\n"
+    elsewhere = (suite.read(other, "family") for other in sorted(RESULTS.glob("family-*.json")))
+    return family_markdown(suite.read(path, "family"), *elsewhere)
 
 
 def contexts_table(out: Path) -> str:

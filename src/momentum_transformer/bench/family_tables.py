@@ -75,6 +75,14 @@ def bounds_table(record: Record, threads: int = 1) -> Table:
     return Table(f"{title}, {_threads(threads)}", ("ours", *heads), tuple(rows))
 
 
+def elsewhere_table(record: Record) -> Table:
+    """The targets of one thread in a record of another machine, whose rates are in the title."""
+    title = (
+        f"The same targets on {record['cpu']}, {record['started']}, commit {record['commit'][:12]}. {rates(record)}"
+    )
+    return replace(targets_table(record), title=title.rstrip("."))
+
+
 def gate_table(record: Record) -> Table:
     """Who passed the gate, and which backend serves ours."""
     title = (
@@ -97,10 +105,11 @@ def rates(record: Record, threads: int = 1) -> str:
     )
 
 
-def markdown(record: Record) -> str:
-    """Everything the docs show of a record."""
+def markdown(record: Record, *elsewhere: Record) -> str:
+    """Everything the docs show of a record, and the targets in records of other machines."""
     counts = threads_of(record)
     sections = [targets_table(record, count) for count in counts]
+    sections += [elsewhere_table(other) for other in elsewhere]
     sections += [bounds_table(record), times_table(record), memory_table(record), gate_table(record)]
     shown = (f"**{table.title}**\n\n{table.markdown()}" for table in sections)
     machine = " ".join(rates(record, count) for count in counts)
