@@ -3,7 +3,7 @@
 Autograd belongs to `native_bidirectional.py`. q (b, h, n, d), k (b, h, m, d) and v (b, h, m, e) are on the CPU, in one
 of DTYPES; masks are (b, m) and (b, n). `distance_weights` (1 or h, m + 1) weighs the r-th key from the end in the
 numerator: float32, or float64 like q, as are the denominators (b, h, n) and the sums s (b, h, d, e) and z (b, h, d)
-over all keys, which the backward pass reads.
+over all keys, which the backward pass reads. What is checked where is as in `causal_operator.py`.
 """
 
 from typing import Any
@@ -49,22 +49,13 @@ def _problem(
     normalize: bool,
     eps: float,
 ) -> Problem:
-    if q.ndim != 4 or v.ndim != 4 or q.dtype not in DTYPES or not (q.numel() and v.numel()):
-        raise ValueError(
-            f"q and v must have shapes (b, h, n, d) and (b, h, m, e), not empty, in one of {DTYPES}, not "
-            f"{tuple(q.shape)}, {tuple(v.shape)} in {q.dtype}"
-        )
     (b, h, n, d), (m, e) = q.shape, v.shape[2:]
-    check_tensors({"q": (q, (b, h, n, d)), "k": (k, (b, h, m, d)), "v": (v, (b, h, m, e))}, q.dtype)
-    check_tensors({"key_mask": (key_mask, (b, m)), "query_mask": (query_mask, (b, n))}, torch.bool)
     problem = Problem(b=b, h=h, n=n, d=d, e=e, elu=elu, normalize=normalize, eps=eps, key_count=m)
     problem.threads, problem.dtype = torch.get_num_threads(), DTYPES.index(q.dtype)
     problem.q, problem.k, problem.v = TensorView.of(q), TensorView.of(k), TensorView.of(v)
     problem.key_mask, problem.query_mask = pointer(key_mask), pointer(query_mask)
     if distance_weights is not None:
-        heads = h if distance_weights.shape[:1] == (h,) else 1
-        check_tensors({"distance_weights": (distance_weights, (heads, m + 1))}, _wide(q))
-        problem.coefficient_heads, problem.distance_weights = heads, distance_weights.data_ptr()
+        problem.coefficient_heads, problem.distance_weights = distance_weights.shape[0], distance_weights.data_ptr()
     return problem
 
 
@@ -108,8 +99,29 @@ def forward(
     return y, *kept
 
 
+def _check(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    distance_weights: Tensor | None,
+    key_mask: Tensor | None,
+    query_mask: Tensor | None,
+) -> None:
+    if q.ndim != 4 or v.ndim != 4 or q.dtype not in DTYPES or not (q.numel() and v.numel()):
+        raise ValueError(
+            f"q and v must have shapes (b, h, n, d) and (b, h, m, e), not empty, in one of {DTYPES}, not "
+            f"{tuple(q.shape)}, {tuple(v.shape)} in {q.dtype}"
+        )
+    (b, h, n, d), (m, e) = q.shape, v.shape[2:]
+    check_tensors({"q": (q, (b, h, n, d)), "k": (k, (b, h, m, d)), "v": (v, (b, h, m, e))}, q.dtype)
+    check_tensors({"key_mask": (key_mask, (b, m)), "query_mask": (query_mask, (b, n))}, torch.bool)
+    heads = 1 if distance_weights is None or distance_weights.shape[:1] != (h,) else h
+    check_tensors({"distance_weights": (distance_weights, (heads, m + 1))}, _wide(q))
+
+
 def _bidirectional(*inputs: Any) -> tuple[Tensor, ...]:
     check_no_tangent(*inputs[:4])
+    _check(*inputs[:6])
     return forward(*inputs)
 
 
@@ -145,9 +157,6 @@ def backward(
     q, k, v, dy, y = (contiguous_rows(x) for x in (q, k, v, dy, y))
     distance_weights, key_mask, query_mask = _contiguous(distance_weights, key_mask, query_mask)
     problem = _problem(q, k, v, distance_weights, key_mask, query_mask, elu=elu, normalize=normalize, eps=eps)
-    (b, h, n, d), e = q.shape, v.shape[-1]
-    check_tensors({"dy": (dy, (b, h, n, e)), "y": (y, (b, h, n, e))}, q.dtype)
-    check_tensors({"denominator": (denominator, (b, h, n)), "s": (s, (b, h, d, e)), "z": (z, (b, h, d))}, _wide(q))
     denominator, s, z = denominator.contiguous(), s.contiguous(), z.contiguous()
     outputs = _backward_outputs(q, k, v, learned)
     dq, dk, dv, d_distance_weights = outputs
@@ -160,13 +169,22 @@ def backward(
     return outputs
 
 
+def _bidirectional_backward(*inputs: Any) -> tuple[Tensor, ...]:
+    dy, q, k, v, distance_weights, y, denominator, s, z, *masks = inputs[:11]
+    _check(q, k, v, distance_weights, *masks)
+    (b, h, n, d), e = q.shape, v.shape[-1]
+    check_tensors({"dy": (dy, (b, h, n, e)), "y": (y, (b, h, n, e))}, q.dtype)
+    check_tensors({"denominator": (denominator, (b, h, n)), "s": (s, (b, h, d, e)), "z": (z, (b, h, d))}, _wide(q))
+    return backward(*inputs)
+
+
 def _backward_fake(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     return _backward_outputs(contiguous_rows(q), contiguous_rows(k), contiguous_rows(v), rest[-1])
 
 
 for _name, _real, _fake in (
     ("bidirectional", _bidirectional, _bidirectional_fake),
-    ("bidirectional_backward", backward, _backward_fake),
+    ("bidirectional_backward", _bidirectional_backward, _backward_fake),
 ):
     _library.impl(_name, _real, "CPU")
     torch.library.register_fake(f"momentum::{_name}", _fake)

@@ -3,6 +3,9 @@
 Autograd belongs to `autograd.py`. q, k, v are (b, h, n, d) on the CPU, in one of DTYPES; a state is
 (b, h, planes, d, e) and (b, h, d), float32, or float64 like q. β and γ are float64, (1,) or (h,); without them
 attention is linear.
+
+The operators check all that they are given. `forward` and `backward` do not: calls of the front doors, which have
+checked their arguments, come to them at once.
 """
 
 import ctypes
@@ -113,7 +116,6 @@ def _problem(
     normalize: bool,
     eps: float,
 ) -> Problem:
-    _check(q, k, v, beta, gamma, token_index, token_count)
     (b, h, n, d), e = q.shape, v.shape[-1]
     problem = Problem(b=b, h=h, n=n, d=d, e=e, segment=SEGMENT, elu=elu, normalize=normalize, eps=eps)
     problem.split_sequence, problem.sum_segments = _splits_sequences(b, h) and n > SEGMENT, sums_segments(n)
@@ -182,7 +184,6 @@ def forward(
     """
     q, k, v = contiguous_rows(q), contiguous_rows(k), contiguous_rows(v)
     problem = _problem(q, k, v, beta, gamma, token_index, token_count, elu=elu, normalize=normalize, eps=eps)
-    _check_state("s and z", s, z, q, v.shape[-1], beta)
     outputs = _causal_outputs(q, v, beta, token_index, return_state, keep=keep, traced=traced)
     y, denominator, prefix, s_after, z_after = outputs
     if traced and q.shape[2] <= SEGMENT:
@@ -208,8 +209,11 @@ def check_no_tangent(*tensors: Tensor | None) -> None:
 
 
 def _causal(*inputs: Any) -> tuple[Tensor, ...]:
+    q, k, v, s, z, beta, gamma, *tokens = inputs[:9]
     check_no_tangent(*inputs[:7])
-    check_indices(inputs[0], *inputs[7:9])
+    _check(q, k, v, beta, gamma, *tokens)
+    _check_state("s and z", s, z, q, v.shape[-1], beta)
+    check_indices(q, *tokens)
     return forward(*inputs, traced=True)  # type: ignore[misc]  # inputs are those of the operator
 
 
@@ -254,11 +258,6 @@ def backward(
     """`momentum::causal_backward`; `learned`: β and γ get gradients too, (b, h, 2)."""
     q, k, v, dy, y = (contiguous_rows(x) for x in (q, k, v, dy, y))
     problem = _problem(q, k, v, beta, gamma, token_index, token_count, elu=elu, normalize=normalize, eps=eps)
-    _check_state("s and z", s, z, q, v.shape[-1], beta)
-    _check_state("the gradients of s and z", ds_after, dz_after, q, v.shape[-1], beta)
-    _check_saved(dy, y, denominator, prefix, q, v, beta)
-    if learned and beta is None:
-        raise ValueError("without beta and gamma there is nothing to learn")
     outputs = _backward_outputs(q, k, v, beta, token_index, s is not None, learned)
     dq, dk, dv, ds, dz, d_coefficients = outputs
     problem.y, problem.denominator, problem.dy = TensorView.of(y), denominator.data_ptr(), TensorView.of(dy)
@@ -278,7 +277,14 @@ def backward(
 
 
 def _causal_backward(*inputs: Any) -> tuple[Tensor, ...]:
-    check_indices(inputs[3], *inputs[13:15])
+    dy, ds_after, dz_after, q, k, v, s, z, y, denominator, prefix, beta, gamma, *tokens = inputs[:15]
+    _check(q, k, v, beta, gamma, *tokens)
+    _check_state("s and z", s, z, q, v.shape[-1], beta)
+    _check_state("the gradients of s and z", ds_after, dz_after, q, v.shape[-1], beta)
+    _check_saved(dy, y, denominator, prefix, q, v, beta)
+    if inputs[-1] and beta is None:
+        raise ValueError("without beta and gamma there is nothing to learn")
+    check_indices(q, *tokens)
     return backward(*inputs)
 
 
