@@ -88,7 +88,7 @@ class Plan:
     """What is measured.
 
     Args:
-        seconds: how long one cell is repeated; four times as long where there is a bar.
+        seconds: how long one cell is repeated; ten times as long where there is a bar.
         call: the longest call that is made.
         memory: tokens of the step whose peak memory is measured, and of the layers that have bars; 0: neither.
     """
@@ -179,7 +179,7 @@ def _works(
             calls = {who: _one(module, who, partial(call, module, x)) for who in taking_part}
             if what["of"] == "layer":
                 calls["products"] = _products(module, x, training=work == "training")
-            row |= _best(calls, plan.seconds * (4 if what["of"] == "layer" and n == plan.memory else 1))
+            row |= _best(calls, plan.seconds * (10 if what["of"] == "layer" and n == plan.memory else 1))
             last |= {who: row[who] for who in taking_part}
             module.zero_grad(set_to_none=True)
             yield row
@@ -198,9 +198,9 @@ def _one(module: nn.Module, who: str, call: Callable[[], object]) -> Callable[[]
 
 
 def _best(calls: dict[str, Callable[[], float]], seconds: float) -> dict[str, float]:
-    """The least of each, in turns, for about so many seconds and seven times at the most."""
+    """The least of each, in turns, for about so many seconds and 13 times at the most."""
     least = {who: call() for who, call in calls.items()}
-    rounds = min(6, int(seconds / max(sum(least.values()), 1e-9)))
+    rounds = min(12, int(seconds / max(sum(least.values()), 1e-9)))
     for _ in range(rounds):
         least = {who: min(least[who], call()) for who, call in calls.items()}
     return least
