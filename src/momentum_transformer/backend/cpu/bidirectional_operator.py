@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .causal_operator import DTYPES, check_no_tangent, run
+from .causal_operator import DTYPES, run
 from .library import Problem, TensorView, contiguous_rows, empty_rows, pointer
-from .operator_checks import check_tensor
+from .operator_checks import check_no_tangent, check_tensor
 
 _OPTIONS = "Tensor? key_mask, Tensor? query_mask, bool elu, bool normalize, float eps"
 _library = torch.library.Library("momentum", "FRAGMENT")

@@ -15,10 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...ops.tracing import has_tangent
 from .library import Missing, Problem, TensorView, contiguous_rows, empty_rows, native, pointer
 from .native_call import call
-from .operator_checks import check_coefficients, check_indices, check_tensor, check_tokens
+from .operator_checks import check_coefficients, check_indices, check_no_tangent, check_tensor, check_tokens
 
 # The forward pass saves the state before each segment for the backward pass, and threads split sequences by segments.
 SEGMENT = 256  # tokens
@@ -197,15 +196,6 @@ def forward(
         problem.s_after, problem.z_after = s_after.data_ptr(), z_after.data_ptr()
     run("forward", problem, q.dtype)
     return outputs
-
-
-def check_no_tangent(*tensors: Tensor | None) -> None:
-    """A graph may have been compiled before its inputs had tangents, which the kernels would drop without a word."""
-    if has_tangent(*tensors):
-        raise NotImplementedError(
-            "native attention has no forward-mode derivatives; compile the call inside `dual_level`, "
-            'or with backend="chunked"'
-        )
 
 
 def _causal(*inputs: Any) -> tuple[Tensor, ...]:

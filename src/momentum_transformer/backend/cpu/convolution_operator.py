@@ -12,10 +12,10 @@ from torch import Tensor
 
 from ...ops.convolution import short_convolution, two_way_convolution
 from ...ops.tracing import eager
-from .causal_operator import DTYPES, check_no_tangent, run, wide_dtype
+from .causal_operator import DTYPES, run, wide_dtype
 from .higher_derivatives import gradients, natively_differentiable
 from .library import LineConvolution, TensorView, contiguous_rows, pointer
-from .operator_checks import check_tensor
+from .operator_checks import check_no_tangent, check_tensor
 
 MOST_TAPS = 8
 TENSORS = 4  # x, weight, past, bias: what may need gradients

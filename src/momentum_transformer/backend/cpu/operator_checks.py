@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from ...ops.tracing import has_tangent
+
 
 def check_tensor(name: str, x: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """A tensor of this shape and dtype on the CPU, or none."""
@@ -36,3 +38,12 @@ def check_coefficients(beta: Tensor | None, gamma: Tensor | None, heads: int) ->
         raise ValueError("beta and gamma come together, of one shape")
     if beta.shape not in ((1,), (heads,)) or not beta.dtype == gamma.dtype == torch.float64:
         raise ValueError(f"beta and gamma must be float64, one or one a head, not {beta.dtype} {tuple(beta.shape)}")
+
+
+def check_no_tangent(*tensors: Tensor | None) -> None:
+    """A graph may have been compiled before its inputs had tangents, which the kernels would drop without a word."""
+    if has_tangent(*tensors):
+        raise NotImplementedError(
+            "native attention has no forward-mode derivatives; compile the call inside `dual_level`, "
+            'or with backend="chunked"'
+        )

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .causal_operator import DTYPES, check_no_tangent, run, wide_dtype
+from .causal_operator import DTYPES, run, wide_dtype
 from .library import Coefficient, CoefficientGradient, FamilyProblem, TensorView, contiguous_rows, empty_rows, pointer
-from .operator_checks import check_indices
+from .operator_checks import check_indices, check_no_tangent
 from .recurrent_checks import check_inputs, check_saved, planes_of
 
 BLOCK = 32  # tokens, as in native/sequence.h

@@ -13,10 +13,10 @@ from torch import Tensor
 from ...ops.feature_maps import L2_EPS, FeatureMap, l2_normalized
 from ...ops.row_norm import GATINGS, row_norm
 from ...ops.tracing import eager
-from .causal_operator import DTYPES, check_no_tangent, run, wide_dtype
+from .causal_operator import DTYPES, run, wide_dtype
 from .higher_derivatives import gradients, natively_differentiable
 from .library import RowNorm, TensorView, contiguous_rows, empty_rows, pointer
-from .operator_checks import check_tensor
+from .operator_checks import check_no_tangent, check_tensor
 
 NORM_TOKENS = 64  # whose gradients of the weight are summed together; as in native/surroundings.h
 TENSORS = 3  # x, weight, gate

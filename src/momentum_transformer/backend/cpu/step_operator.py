@@ -12,8 +12,9 @@ from torch import Tensor
 
 from ...ops.coefficients import Coefficients
 from ...ops.feature_maps import elu_plus_one, l2_normalized
-from .causal_operator import check_no_tangent, run
+from .causal_operator import run
 from .library import Coefficient, Step, contiguous_rows, pointer
+from .operator_checks import check_no_tangent
 
 FEATURES = (None, elu_plus_one, l2_normalized)  # the feature maps that the kernel knows, in the order of problem.h
 ELEMENTS_PER_THREAD = 2**17  # of the state: fewer do not pay for starting a thread
