@@ -23,7 +23,7 @@ ALLOWED = {
     "attention": {"backend", "context", "ops"},
     "fla": {"attention", "ops"},
     "layers": {"attention", "backend", "context", "ops"},
-    "models": {"context", "layers", "ops"},
+    "models": {"backend", "context", "layers", "ops"},
     "decoding": {"models", "layers", "attention", "backend", "ops"},
     "generation": {"decoding", "models", "layers", "ops"},
     "training": {"context"},

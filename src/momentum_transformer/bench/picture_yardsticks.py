@@ -51,7 +51,7 @@ def matrices(model: PixelModel, batch: int) -> Callable[[], None]:
 def in_projections(block: Block) -> tuple[list[nn.Linear], nn.Linear | None]:
     """What an attention layer multiplies x by, and the second matrix of a low-rank output gate."""
     attention, mixer = block.attention, block.attention.mixer
-    found = [attention.query, attention.key, attention.value]
+    found: list[nn.Linear] = [attention.query, attention.key, attention.value]
     if not isinstance(mixer, WithParts):
         return found, None
     found += [module.project for module in mixer.mix.modules() if isinstance(module, Gate)]  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from ..layers.block import Block
+from ..layers.linear_layer import Linear
 from ..layers.positions import sinusoids
 from ..models.classifier import head, pooled
 from .encoder_cache import MomentumCache
@@ -136,7 +137,7 @@ class MomentumForCausalLM(MomentumPreTrainedModel, GenerationMixin):
         if not config.causal:
             raise ValueError("a language model needs MomentumConfig(causal=True)")
         self.model = MomentumModel(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.head_bias)
+        self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=config.head_bias)
         self.post_init()
 
     @can_return_tuple  # type: ignore[untyped-decorator]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ..ops.checks import check_choice
 from .dropout import Dropout
+from .linear_layer import Linear
 from .residual import Residual
 from .situation import Mixer, Situation, across
 
@@ -26,10 +27,10 @@ class Attention(nn.Module):
             raise ValueError(f"width must be a multiple of heads, not width={width} and heads={heads}")
         self.heads = heads
         self.causal = causal
-        self.query = nn.Linear(width, width)
-        self.key = nn.Linear(width, width)
-        self.value = nn.Linear(width, width)
-        self.out = nn.Linear(width, width)
+        self.query = Linear(width, width)
+        self.key = Linear(width, width)
+        self.value = Linear(width, width)
+        self.out = Linear(width, width)
         self.choice = mixer
         self.mixer = mixer.build(width, heads)
         self.separate_keys = self.uses_keys(mixer)
@@ -110,8 +111,8 @@ class FeedForward(nn.Module):
     def __init__(self, width: int, hidden: int, *, activation: Activation, dropout: float) -> None:
         super().__init__()
         check_choice("activation", activation, ("relu", "gelu"))
-        self.enter = nn.Linear(width, hidden)
-        self.leave = nn.Linear(hidden, width)
+        self.enter = Linear(width, hidden)
+        self.leave = Linear(hidden, width)
         self.activation = nn.ReLU() if activation == "relu" else nn.GELU()
         self.dropout = Dropout(dropout)
 
@@ -126,8 +127,8 @@ class GatedFeedForward(nn.Module):
 
     def __init__(self, width: int, hidden: int, *, dropout: float) -> None:
         super().__init__()
-        self.enter = nn.Linear(width, 2 * hidden, bias=False)
-        self.leave = nn.Linear(hidden, width, bias=False)
+        self.enter = Linear(width, 2 * hidden, bias=False)
+        self.leave = Linear(hidden, width, bias=False)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -6,13 +6,16 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor, nn
 
+from ..backend.products import linear
+from .linear_layer import Linear
+
 
 class Gate(nn.Module):
     """A linear map of x to one number a head, and what makes a coefficient of it."""
 
     def __init__(self, width: int, heads: int, *, bias: float | None = None) -> None:
         super().__init__()
-        self.project = nn.Linear(width, heads, bias=bias is not None)
+        self.project: nn.Linear = Linear(width, heads, bias=bias is not None)
         if bias is not None:  # a gate with a bias starts as the constant that the bias stands for
             nn.init.zeros_(self.project.weight)
             nn.init.constant_(self.project.bias, bias)
@@ -32,13 +35,13 @@ def by_head(logits: Tensor) -> Tensor:
 def open_gates(gates: list[Gate], x: Tensor) -> list[Tensor]:
     """The values of all gates, by one matrix product: one for each gate would read x, and write dx, once for each."""
     projections = [gate.project for gate in gates]
-    if len(gates) < 2 or any(type(one) is not nn.Linear for one in projections):  # such as an adapter
+    if len(gates) < 2 or any(type(one) is not Linear for one in projections):  # such as an adapter
         return [gate(x) for gate in gates]
     weights: list[Tensor] = [one.weight for one in projections]
     biases: list[Tensor] = [
         one.weight.new_zeros(one.out_features) if one.bias is None else one.bias for one in projections
     ]
-    logits = by_head(F.linear(x, torch.cat(weights), torch.cat(biases))).unflatten(1, (len(gates), -1))
+    logits = by_head(linear(x, torch.cat(weights), torch.cat(biases))).unflatten(1, (len(gates), -1))
     return [gate.opened(its) for gate, its in zip(gates, logits.unbind(1), strict=True)]
 
 

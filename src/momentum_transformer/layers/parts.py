@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ..backend.surroundings import norm_and_gate
 from ..ops.checks import check_choice, check_mask
+from .linear_layer import Linear
 from .short_convolution import Convolution, Pasts, ShortConvolution
 from .situation import Mix, Situation
 
@@ -47,9 +48,9 @@ class NormAndGate(nn.Module):
         self.norm = nn.RMSNorm(inner, eps=EPS) if options.norm else None
         self.gate: nn.Module | None = None
         if options.gate == "full":
-            self.gate = nn.Linear(width, width, bias=False)
+            self.gate = Linear(width, width, bias=False)
         elif options.gate == "low-rank":
-            self.gate = nn.Sequential(nn.Linear(width, inner, bias=False), nn.Linear(inner, width))
+            self.gate = nn.Sequential(Linear(width, inner, bias=False), Linear(inner, width))
 
     def forward(self, y: Tensor, at: Situation) -> Tensor:
         gate = None

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..layers.dropout import Dropout
+from ..layers.linear_layer import Linear
 from ..ops.checks import check_choice
 from .encoder import Encoder
 from .summary import summary
@@ -55,7 +56,7 @@ def pooled(y: Tensor, mask: Tensor | None, pool: Pool) -> Tensor:
 
 
 def head(features: int, hidden: int, classes: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+    return nn.Sequential(Linear(features, hidden), nn.ReLU(), Linear(hidden, classes))
 
 
 class SequenceClassifier(nn.Module):
@@ -115,7 +116,7 @@ class BagOfTokens(nn.Module):
     def __init__(self, vocabulary: int, classes: int, *, pair: bool = False) -> None:
         super().__init__()
         self.vocabulary = vocabulary
-        self.head = nn.Linear(vocabulary * (4 if pair else 1), classes)
+        self.head = Linear(vocabulary * (4 if pair else 1), classes)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 

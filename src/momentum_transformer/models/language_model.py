@@ -4,10 +4,11 @@ import math
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor, nn
 
+from ..backend.products import linear
 from ..context import refuse_split
+from ..layers.linear_layer import Linear
 from ..layers.positions import positions_of, sinusoids
 from .encoder import Encoder, EncoderState
 from .summary import summary
@@ -41,7 +42,7 @@ class LanguageModel(nn.Module):
         if tied:  # small: what enters stays in the residual stream, and its own logit would begin far above the others
             nn.init.normal_(self.embedding.weight, std=TIED_STD)
         else:
-            self.logits = nn.Linear(encoder.width, vocabulary)
+            self.logits = Linear(encoder.width, vocabulary)
 
     def forward(self, tokens: Tensor, at: Tensor | None = None, *, reset: Tensor | None = None) -> Tensor:
         """tokens (b, n) → logits (b, n, vocabulary) of the token that comes next.
@@ -83,7 +84,7 @@ class LanguageModel(nn.Module):
 
     def head(self, y: Tensor) -> Tensor:
         """Logits of what leaves the encoder."""
-        return F.linear(y, *self.head_weights())
+        return linear(y, *self.head_weights())
 
     def head_weights(self) -> tuple[Tensor, Tensor | None]:
         """The weight and the bias of that linear map."""

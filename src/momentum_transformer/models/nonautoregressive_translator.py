@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..layers.block import Source
+from ..layers.linear_layer import Linear
 from ..layers.residual import Residual
 from ..layers.situation import Mixer
 from .summary import summary
@@ -82,7 +83,7 @@ class NonAutoregressiveTranslator(nn.Module):
         self.encoder = stack()
         self.decoder1 = stack(sights=("own", "positional", "cross"))
         self.decoder2 = stack(sights=("own", "positional", "cross"))
-        self.offset = nn.Linear(width, 2 * max_offset + 1)
+        self.offset = Linear(width, 2 * max_offset + 1)
 
     def forward(
         self,

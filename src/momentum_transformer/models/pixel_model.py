@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..context import refuse_split
+from ..layers.linear_layer import Linear
 from ..layers.positions import sinusoids
 from .encoder import Encoder, EncoderState
 from .summary import summary
@@ -41,7 +42,7 @@ class PixelModel(nn.Module):
         self.length = length
         self.embedding = nn.Embedding(START + 1, half)
         self.encoder = encoder
-        self.mixture = nn.Linear(encoder.width, 3 * mixtures)
+        self.mixture = Linear(encoder.width, 3 * mixtures)
         self.places: Tensor
         self.register_buffer("places", sinusoids(torch.arange(length), encoder.width - half), persistent=False)
 

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from ..layers.linear_layer import Linear
 from ..layers.positions import positions_of, sinusoids
 from .encoder import Encoder
 from .summary import summary
@@ -21,9 +22,9 @@ class SequenceRegressor(nn.Module):
         if not encoder.causal:
             raise ValueError("a sequence regressor needs Encoder(causal=True)")
         self.positions = positions
-        self.embedding = nn.Linear(features, encoder.width // 2 if positions else encoder.width)
+        self.embedding = Linear(features, encoder.width // 2 if positions else encoder.width)
         self.encoder = encoder
-        self.value = nn.Linear(encoder.width, 1)
+        self.value = Linear(encoder.width, 1)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """inputs (b, n, features) → (b, n)."""

@@ -4,10 +4,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ..backend.products import linear, product
 from ..ops.tracing import eager, transformed
 
 LOGITS = 1 << 20  # so many at a time stay in the caches of a core
@@ -63,7 +63,7 @@ def guess(hidden: Tensor, embedding: Tensor, labels: Tensor) -> Guess:
     hidden is (n, width), embedding (V, width), labels (n,).
     """
     if not _in_blocks(hidden, embedding, labels):
-        logits = F.linear(hidden, embedding)
+        logits = linear(hidden, embedding)
         return Guess(token_loss(logits.float(), labels), most_likely(logits))
     loss, tokens = _Guess.apply(hidden, embedding, labels)
     return Guess(loss, tokens)
@@ -85,20 +85,20 @@ class _Guess(torch.autograd.Function):
     def forward(ctx: Any, hidden: Tensor, embedding: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         learning = any(ctx.needs_input_grad)
         rows = max(64, LOGITS // len(embedding))
-        losses, tokens = [], []
-        d_hidden, d_embedding = (torch.empty_like(x) if learning else None for x in (hidden, embedding))
+        losses, tokens, d_parts = [], [], []
+        d_embedding = torch.zeros_like(embedding) if learning else None
         for first in range(0, len(labels), rows):
             part, wanted = hidden[first : first + rows], labels[first : first + rows, None]
-            logits = part @ embedding.T
+            logits = product(part, embedding.T)
             found = most_likely(logits)
             tokens.append(found)
             p, best = logits.softmax(-1), found[:, None]
             losses.append(logits.gather(1, best) - p.gather(1, best).log() - logits.gather(1, wanted))
-            if d_hidden is not None and d_embedding is not None:
+            if d_embedding is not None:
                 p.scatter_add_(1, wanted, p.new_full((1, 1), -1).expand(len(p), 1))
-                torch.mm(p, embedding, out=d_hidden[first : first + rows])
-                d_embedding.addmm_(p.T, part, beta=float(first > 0))
-        ctx.save_for_backward(d_hidden, d_embedding)
+                d_parts.append(product(p, embedding))
+                d_embedding += product(p.T, part)
+        ctx.save_for_backward(torch.cat(d_parts) if learning else None, d_embedding)
         ctx.count = len(labels)
         likely = torch.cat(tokens)
         ctx.mark_non_differentiable(likely)

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor, nn
 
+from ..backend.products import linear
 from ..layers.block import Attention, Block, Sight, Source
 from ..layers.dropout import Dropout
 from ..layers.positions import sinusoids
@@ -72,7 +73,7 @@ class TranslationStack(nn.Module):
         return F.embedding(tokens, self.embedding) * math.sqrt(self.width)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, self.embedding)
+        return linear(hidden, self.embedding)
 
     def guess(self, hidden: Tensor, labels: Tensor) -> Guess:
         """The loss of these logits at labels, and the tokens that they make most likely."""
