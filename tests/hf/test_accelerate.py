@@ -290,14 +290,45 @@ def test_without_a_model_it_is_for_those_made_afterwards(monkeypatch: pytest.Mon
         assert calls.count == expected
 
 
-def test_it_says_what_was_replaced_and_what_was_not(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("products", ["", "16 Linear by oneDNN; "])
+def test_it_says_what_was_replaced_and_what_was_not(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, products: str
+) -> None:
+    monkeypatch.setattr("momentum_transformer.hf.exchange.prefers_onednn", lambda: bool(products))
     with caplog.at_level(logging.INFO, "momentum_transformer"):
         model = accelerate(small_model("qwen3_next"))
     assert str(model.acceleration) == (
-        "1 Qwen3NextGatedDeltaNet on native kernels: gated delta rule; "
+        f"1 Qwen3NextGatedDeltaNet on native kernels: gated delta rule; {products}"
         "1 Qwen3NextAttention as before: not a linear attention that the kernels know"
     )
     assert str(model.acceleration) in caplog.text
+
+
+@torch.no_grad()
+def test_linear_maps_go_to_onednn_where_it_is_faster_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("this PyTorch has no oneDNN")
+    multiplied: list[torch.Size] = []
+
+    def counted(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        multiplied.append(weight.shape)
+        return torch.nn.functional.linear(x, weight, bias)
+
+    monkeypatch.setattr("momentum_transformer.hf.exchange.prefers_onednn", lambda: True)
+    monkeypatch.setattr("momentum_transformer.backend.products.prefers_onednn", lambda: True)
+    monkeypatch.setattr("momentum_transformer.backend.products.LEAST", 1)
+    monkeypatch.setattr("momentum_transformer.backend.products._multiplied", counted)
+    model = accelerate(accelerate(small_model("mamba2")))
+    count = sum(isinstance(one, torch.nn.Linear) for one in model.modules())
+    assert model.acceleration.products == count
+    before, classes = small_model("mamba2"), [type(one) for one in small_model("mamba2").modules()]
+    assert torch.equal(model(tokens(1, 5)).logits, accelerate(before)(tokens(1, 5)).logits)
+    assert len(multiplied) == 2 * count
+    pickle.loads(pickle.dumps(model))(tokens(1, 5))
+    assert len(multiplied) == 3 * count
+    restore(model)(tokens(1, 5))
+    assert [type(one) for one in model.modules()] == classes
+    assert len(multiplied) == 3 * count
 
 
 def test_a_mixer_with_a_forward_of_its_own_is_left_alone() -> None:

@@ -10,7 +10,7 @@ from torch import nn
 
 from ..backend.choose import backends
 from ..install import install_hint
-from .exchange import prepare, switch_back, switch_over
+from .exchange import exchange_products, prepare, restore_products, switch_back, switch_over
 from .served_mixers import ARCHITECTURES, mixer_class
 
 MAJOR = 5  # of Transformers
@@ -25,22 +25,26 @@ class Acceleration:
     Args:
         replaced: how many mixers run on our kernels, by their class and its recurrence.
         kept: how many layers that mix tokens run as before, by their class and why.
+        products: how many linear maps, of any layer, oneDNN multiplies instead of MKL.
     """
 
     replaced: dict[tuple[str, str], int]
     kept: dict[tuple[str, str], int]
+    products: int = 0
 
     def __str__(self) -> str:
         ours = "; ".join(f"{count} {name} on native kernels: {what}" for (name, what), count in self.replaced.items())
         theirs = "; ".join(f"{count} {name} as before: {why}" for (name, why), count in self.kept.items())
-        return "; ".join(filter(None, (ours, theirs)))
+        products = f"{self.products} Linear by oneDNN" if self.products else ""
+        return "; ".join(filter(None, (ours, products, theirs)))
 
 
 def accelerate(model: Any = None) -> Any:
     """Run a Transformers model on our CPU kernels, in training and in `generate`; weights and configuration stay.
 
-    Every mixer that the kernels know is switched over. What was done is logged, and kept as `model.acceleration`; an
-    error changes nothing. Moved to another device, the model runs as before.
+    Every mixer that the kernels know is switched over; on processors of AMD, linear maps go to oneDNN. What was done
+    is logged, and kept as `model.acceleration`; an error changes nothing. Moved to another device, the model runs as
+    before.
 
     Args:
         model: on a CPU; without it, all models that are made from now on are accelerated, as far as they can be.
@@ -79,6 +83,7 @@ def restore(model: Any = None) -> Any:
     for module in model.modules():
         switch_back(module)
         module.__dict__.pop(REPORT, None)
+    restore_products(model)
     return model
 
 
@@ -113,7 +118,7 @@ def _switch_over(model: nn.Module) -> Acceleration:
         prepare(base, kind)
     for module, _ in ours:
         switch_over(module)
-    report = Acceleration(dict(replaced), dict(kept))
+    report = Acceleration(dict(replaced), dict(kept), exchange_products(model) if ours else 0)
     if ours:
         setattr(model, REPORT, report)
     return report

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..backend.products import prefers_onednn
+from ..layers.linear_layer import Linear
 from .served_mixers import Kind, mixer_class
 
 HOOKS = "momentum_transformer_hooks"  # the attribute of a mixer that is switched over
@@ -73,6 +75,25 @@ def switch_back(mixer: nn.Module) -> bool:
     if hooks:
         delattr(mixer, HOOKS)
     return bool(hooks)
+
+
+class ExchangedLinear(Linear):
+    """What was an `nn.Linear`; a class of its own, so that it can be one again."""
+
+
+def exchange_products(model: nn.Module) -> int:
+    """Where MKL is slow, linear maps go to oneDNN: how many."""
+    kinds = (nn.Linear, ExchangedLinear)
+    found = [one for one in model.modules() if type(one) in kinds] if prefers_onednn() else []
+    for one in found:
+        one.__class__ = ExchangedLinear
+    return len(found)
+
+
+def restore_products(model: nn.Module) -> None:
+    for one in model.modules():
+        if type(one) is ExchangedLinear:
+            one.__class__ = nn.Linear  # type: ignore[assignment]
 
 
 def _enter(mixer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
