@@ -60,7 +60,8 @@ def _problem(
 
 
 def _output(q: Tensor, v: Tensor) -> Tensor:
-    return empty_rows(q if q.shape[-1] == v.shape[-1] else q.new_empty(*q.shape[:3], v.shape[-1]), None)
+    e = v.shape[3]
+    return empty_rows(q if q.shape[3] == e else q.new_empty(*q.shape[:3], e), None)
 
 
 def _kept(q: Tensor, v: Tensor, *, masked: bool) -> tuple[Tensor, ...]:
@@ -88,12 +89,16 @@ def forward(
 ) -> tuple[Tensor, ...]:
     """`momentum::bidirectional`; without `keep` y alone."""
     q, k, v = contiguous_rows(q), contiguous_rows(k), contiguous_rows(v)
-    others = _contiguous(distance_weights, key_mask, query_mask)
-    problem = _problem(q, k, v, *others, elu=elu, normalize=normalize, eps=eps)
+    if key_mask is not None or query_mask is not None:
+        key_mask, query_mask = _contiguous(key_mask, query_mask)
+    if distance_weights is not None:
+        distance_weights = distance_weights.contiguous()
+    problem = _problem(q, k, v, distance_weights, key_mask, query_mask, elu=elu, normalize=normalize, eps=eps)
     y = _output(q, v)
     problem.y = TensorView.of(y)
-    kept = _kept(q, v, masked=query_mask is not None) if keep else ()
+    kept: tuple[Tensor, ...] = ()
     if keep:
+        kept = _kept(q, v, masked=query_mask is not None)
         problem.denominator, problem.s_after, problem.z_after = (x.data_ptr() for x in kept)
     run("bidirectional", problem, q.dtype)
     return y, *kept

@@ -18,8 +18,8 @@ class TensorView(ctypes.Structure):
     @classmethod
     def of(cls, x: Tensor) -> "TensorView":
         """A (b, h, n, d) or (b, h, d) tensor whose last axis is contiguous."""
-        b, h, *n = x.stride()[:-1]
-        return cls(x.data_ptr(), b, h, n[0] if n else 0)
+        steps = x.stride()
+        return cls(x.data_ptr(), steps[0], steps[1], steps[2] if len(steps) == 4 else 0)
 
 
 def _integers(names: str) -> list[tuple[str, Any]]:
