@@ -48,6 +48,8 @@ def product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _serves(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    if torch.compiler.is_compiling():  # a compiler has its own way, and cannot trace the questions below
+        return False
     if not prefers_onednn() or x.dtype != torch.float32 or x.numel() * weight.shape[0] < LEAST:
         return False
     if not all(one is None or (one.is_cpu and one.dtype == torch.float32) for one in (x, weight, bias)):
