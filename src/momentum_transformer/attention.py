@@ -47,8 +47,12 @@ def momentum_attention(
     Key j weighs γ(1 - β^(i-j+1))/(1 - β) in the numerator of query i, and 1 in its denominator.
 
     Args:
+        q: queries (b, h, n, d).
+        k: keys (b, h, m, d); with causal order as many as queries.
+        v: values (b, h, m, e).
         beta: momentum in [0, 1), a number or a tensor (h,) that may need gradients.
         gamma: step size > 0, likewise.
+        causal: whether a query sees only the keys up to its own place.
         key_mask: False where a token does not exist: it adds nothing and does not advance the momentum.
         query_mask: False where the output is zero. By default `key_mask`, where queries and keys are equally
             many and so taken for the same tokens; for cross attention at equal lengths, pass all True.
@@ -132,10 +136,13 @@ def linear_attention(
 ) -> Any:
     """Linear attention: causal (eq. 7 = eq. 8) or not (eq. 5). Equals `momentum_attention` at β = 0, γ = 1.
 
-    Args:
-        state: what earlier tokens left behind; of a `MomentumState`, s and z are used: m has no weight.
-
     The other arguments are those of `momentum_attention`.
+
+    Args:
+        q: queries (b, h, n, d).
+        k: keys (b, h, m, d); with causal order as many as queries.
+        v: values (b, h, m, e).
+        state: what earlier tokens left behind; of a `MomentumState`, s and z are used: m has no weight.
 
     Returns:
         y (b, h, n, e), or with `return_state` the pair (y, LinearState).
@@ -200,6 +207,9 @@ def recurrent_attention(
     v; q, k and `erase` may have fewer, each of which then serves h / hk heads of v.
 
     Args:
+        q: queries (b, hk, n, d).
+        k: keys (b, hk, n, d).
+        v: values (b, h, n, e).
         alpha: decay of s in [0, 1]; also (b, h, n, d), one for each feature of k. A NaN in a tensor passes, and
             propagates.
         beta: momentum in [0, 1); given per token it may also be 1, since a sigmoid can round to 1.
@@ -208,9 +218,14 @@ def recurrent_attention(
         delta: erase strength, 0 for no delta rule.
         erase: p, features that are used as they are; by default those of k. Without a delta they change nothing.
         lookahead: ρ; above 0 the prediction is made at s + ρm (Nesterov).
+        normalize: whether y is divided by the denominator.
+        feature_map: applied to q and k; None where they are features already.
         key_mask: False where a token does not exist: it leaves the state as it is, and its output is zero.
         reset: True where a new document begins: nothing before it exists. `cu_seqlens` makes it from lengths.
         state: what earlier tokens left behind; the state of another member is refused.
+        return_state: also return the state after the last token.
+        backend: "auto", or one form by name, as in `momentum_attention`.
+        eps: added to the denominator.
 
     Returns:
         y (b, h, n, e), or with `return_state` the pair (y, RecurrentState), in which m is None where β and ρ are the

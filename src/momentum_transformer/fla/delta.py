@@ -30,14 +30,31 @@ def chunk_gated_delta_rule(
     """The gated delta rule: S_t = exp(g_t) S_{t-1} + β_t k_t (v_t - exp(g_t) S_{t-1}ᵀ k_t)ᵀ, o_t = scale · S_tᵀ q_t.
 
     Args:
-        g: (B, T, HV) log decay, at most 0; with `use_gate_in_kernel` the input of -exp(A_log) softplus(g + dt_bias).
-        beta: (B, T, HV) write strength; with `use_beta_sigmoid_in_kernel` its logit, `allow_neg_eigval` doubles it.
-        scale: by default K^-½.
-        initial_state: (N, HV, K, V), or (N, HV, V, K) with `state_v_first`.
+        q: queries (B, T, H, K).
+        k: keys, likewise.
+        v: values (B, T, HV, V).
+        g: (B, T, HV) log decay, at most 0, or the input of the gate.
+        beta: (B, T, HV) write strength, or its logit.
+        scale: of the queries, by default K^-½.
+        initial_state: (N, HV, K, V); by default zeros.
+        output_final_state: whether the states after the last tokens are wanted.
         use_qk_l2norm_in_kernel: whether q and k are divided by their lengths first.
+        use_gate_in_kernel: whether the log decay is a gate of g, -exp(A_log) softplus(g + dt_bias).
+        A_log: (HV,) of the gate.
+        dt_bias: of the gate; None for nothing.
+        use_beta_sigmoid_in_kernel: whether beta is a logit, of which the write strength is the sigmoid.
+        allow_neg_eigval: whether it is twice the sigmoid.
+        state_v_first: whether states are (N, HV, V, K).
+        cu_seqlens: (N + 1,) where each of N documents in a batch of one row begins, and where the last one ends.
+        head_first: None; heads never come first here.
 
     Returns:
         o (B, T, HV, V), and the states after the last tokens where `output_final_state` asks for them.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 50, 4, 16).unbind(0)
+        >>> g, beta = -torch.rand(2, 50, 4), torch.rand(2, 50, 4)
+        >>> o, state = chunk_gated_delta_rule(q, k, v, g, beta, use_qk_l2norm_in_kernel=True, output_final_state=True)
     """
     refuse_head_first(head_first)
     g = log_decay(g, A_log, dt_bias) if use_gate_in_kernel else g
@@ -68,7 +85,23 @@ def fused_recurrent_gated_delta_rule(
     cu_seqlens: Tensor | None = None,
     head_first: object = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """`chunk_gated_delta_rule` where g and beta may be missing, and gk (B, T, HV, K) may decay each feature."""
+    """`chunk_gated_delta_rule` where g and beta may be missing, and gk may decay each feature.
+
+    The other arguments are those of `chunk_gated_delta_rule`.
+
+    Args:
+        g: (B, T, HV) log decay; None for no decay.
+        gk: (B, T, HV, K) log decay of each feature of the keys, besides g; None for none.
+        gv: None: a decay of each feature of the values is no member of this family.
+        beta: (B, T, HV) write strength; None for 1.
+
+    Returns:
+        o (B, T, HV, V), and the states after the last tokens where `output_final_state` asks for them.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 50, 4, 16).unbind(0)
+        >>> token, _ = fused_recurrent_gated_delta_rule(q[:, :1], k[:, :1], v[:, :1], use_qk_l2norm_in_kernel=True)
+    """
     if gv is not None:
         raise ValueError("gv must be None: a decay for each feature of v is no member of this family; use g or gk")
     g = v.new_zeros(v.shape[:3]) if g is None else g
@@ -110,8 +143,19 @@ def chunk_kda(
 ) -> tuple[Tensor, Tensor | None]:
     """Kimi's delta attention: the gated delta rule with a decay for each feature, g (B, T, HV, K).
 
-    The arguments are those of `chunk_gated_delta_rule`; `lower_bound` makes the gate of `use_gate_in_kernel`
-    lower_bound · sigmoid(exp(A_log) (g + dt_bias)).
+    The other arguments are those of `chunk_gated_delta_rule`.
+
+    Args:
+        g: (B, T, HV, K) log decay of each feature, at most 0, or the input of the gate.
+        lower_bound: makes the gate lower_bound · sigmoid(exp(A_log) (g + dt_bias)).
+
+    Returns:
+        o (B, T, HV, V), and the states after the last tokens where `output_final_state` asks for them.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 50, 4, 16).unbind(0)
+        >>> g, beta = -torch.rand(2, 50, 4, 16), torch.rand(2, 50, 4)
+        >>> o, _ = chunk_kda(q, k, v, g, beta, use_qk_l2norm_in_kernel=True)
     """
     refuse_head_first(head_first)
     g = log_decay(g, A_log, dt_bias, lower_bound) if use_gate_in_kernel else g
@@ -136,7 +180,20 @@ def chunk_delta_rule(
     cu_seqlens: Tensor | None = None,
     head_first: object = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """The delta rule: S_t = S_{t-1} + β_t k_t (v_t - S_{t-1}ᵀ k_t)ᵀ; β is 1 where it is not given."""
+    """The delta rule: S_t = S_{t-1} + β_t k_t (v_t - S_{t-1}ᵀ k_t)ᵀ.
+
+    The other arguments are those of `chunk_gated_delta_rule`.
+
+    Args:
+        beta: (B, T, HV) write strength; None for 1.
+
+    Returns:
+        o (B, T, HV, V), and the states after the last tokens where `output_final_state` asks for them.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 50, 4, 16).unbind(0)
+        >>> o, _ = chunk_delta_rule(q, k, v, torch.rand(2, 50, 4), use_qk_l2norm_in_kernel=True)
+    """
     refuse_head_first(head_first)
     rule = {} if beta is None else {"eta": wide(beta)}
     plan = Plan(scale, initial_state, output_final_state, cu_seqlens, l2=use_qk_l2norm_in_kernel)

@@ -23,7 +23,21 @@ def chunk_simple_gla(
     cu_seqlens: Tensor | None = None,
     head_first: object = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Linear attention with a log decay a token, g (B, T, H), or a head, g_gamma (H,): Mamba-2 and others."""
+    """Linear attention with a log decay a token or a head: Mamba-2 and others.
+
+    The other arguments are those of `chunk_gated_delta_rule`.
+
+    Args:
+        g: (B, T, HV) log decay of each token; None for none.
+        g_gamma: (HV,) log decay of each head instead.
+
+    Returns:
+        o (B, T, HV, V), and the states after the last tokens where `output_final_state` asks for them.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 50, 4, 16).unbind(0)
+        >>> o, _ = chunk_simple_gla(q, k, v, g=-torch.rand(2, 50, 4))
+    """
     refuse_head_first(head_first)
     if g is not None and g_gamma is not None:
         raise ValueError("give one of g and g_gamma, not both")
@@ -46,7 +60,22 @@ def chunk_retention(
     cu_seqlens: Tensor | None = None,
     head_first: object = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Retention: a decay of 1 - 2^(-5-h) in head h."""
+    """Retention: a decay of 1 - 2^(-5-h) in head h.
+
+    The other arguments are those of `chunk_gated_delta_rule`.
+
+    Args:
+        q: queries (B, T, H, K).
+        k: keys, likewise.
+        v: values (B, T, HV, V).
+
+    Returns:
+        o (B, T, HV, V), and the states after the last tokens where `output_final_state` asks for them.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 50, 4, 16).unbind(0)
+        >>> o, _ = chunk_retention(q, k, v)
+    """
     refuse_head_first(head_first)
     alpha = 1 - 2.0 ** (-5.0 - torch.arange(v.shape[2], dtype=torch.float32, device=v.device))
     return attend_plainly(q, k, v, {"alpha": alpha}, Plan(scale, initial_state, output_final_state, cu_seqlens))
@@ -67,8 +96,21 @@ def chunk_linear_attn(
     cu_seqlens: Tensor | None = None,
     head_first: object = None,
 ) -> tuple[Tensor, Any]:
-    """Linear attention of features q and k. With `normalize` a state is a pair: (N, H, K, V), and the sum of the keys
-    (N, 1, H, K)."""
+    """Linear attention of features q and k.
+
+    The other arguments are those of `chunk_gated_delta_rule`.
+
+    Args:
+        initial_state: (N, H, K, V); with `normalize` the pair of it and of the sum of the keys (N, 1, H, K).
+        normalize: whether o is divided by the denominator.
+
+    Returns:
+        o (B, T, HV, V), and the states after the last tokens where `output_final_state` asks for them.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 50, 4, 16).unbind(0)
+        >>> o, _ = chunk_linear_attn(q.exp(), k.exp(), v)
+    """
     refuse_head_first(head_first)
     if not normalize:
         return attend_plainly(q, k, v, {}, Plan(scale, initial_state, output_final_state, cu_seqlens))
@@ -91,7 +133,20 @@ def fused_recurrent_linear_attn(
     cu_seqlens: Tensor | None = None,
     head_first: object = None,
 ) -> tuple[Tensor, Any]:
-    """`chunk_linear_attn`, by default without the denominator."""
+    """Linear attention of features q and k, by default without the denominator.
+
+    The other arguments are those of `chunk_linear_attn`.
+
+    Args:
+        normalize: whether o is divided by the denominator.
+
+    Returns:
+        o (B, T, HV, V), and the states after the last tokens where `output_final_state` asks for them.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 50, 4, 16).unbind(0)
+        >>> o, state = fused_recurrent_linear_attn(q, k, v, output_final_state=True)
+    """
     options: dict[str, Any] = {"normalize": normalize, "cu_seqlens": cu_seqlens, "head_first": head_first}
     return chunk_linear_attn(q, k, v, scale, initial_state, output_final_state, **options)
 
@@ -112,12 +167,20 @@ def chunk_momentum_attn(
 ) -> tuple[Tensor, Any]:
     """The paper's momentum attention of features q and k: M_t = β M_{t-1} + k_t v_tᵀ, S_t = S_{t-1} + γ M_t.
 
+    The other arguments are those of `chunk_gated_delta_rule`.
+
     Args:
-        beta: momentum in [0, 1); gamma: step size; each a number, (H,), or (B, T, H), one a token.
+        beta: momentum in [0, 1): a number, (H,), or (B, T, H), one a token.
+        gamma: step size, likewise.
         initial_state: S and M (N, H, K, V), and the sum of the keys (N, 1, H, K), None without `normalize`.
+        normalize: whether o is divided by the denominator.
 
     Returns:
         o (B, T, H, V), and the three states where `output_final_state` asks for them.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 50, 4, 16).unbind(0)
+        >>> o, _ = chunk_momentum_attn(q.exp(), k.exp(), v, beta=0.6, gamma=0.9)
     """
     refuse_head_first(head_first)
     before = None

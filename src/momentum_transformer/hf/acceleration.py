@@ -53,7 +53,10 @@ def accelerate(model: Any = None) -> Any:
         The model itself.
 
     Examples:
-        model = accelerate(AutoModelForCausalLM.from_pretrained(path))
+        >>> from transformers import AutoConfig, AutoModelForCausalLM
+        >>> sizes = dict(hidden_size=64, num_heads=2, num_hidden_layers=2, vocab_size=99, n_groups=1)
+        >>> model = AutoModelForCausalLM.from_config(AutoConfig.for_model("mamba2", **sizes))  # or from_pretrained
+        >>> model = accelerate(model)
     """
     _check_versions()
     if model is None:
@@ -72,10 +75,19 @@ def accelerate(model: Any = None) -> Any:
 
 
 def restore(model: Any = None) -> Any:
-    """Undo `accelerate(model)`; without a model, models that are made from now on are as Transformers makes them.
+    """Undo `accelerate`.
+
+    Args:
+        model: an accelerated one; without it, models that are made from now on are as Transformers makes them.
 
     Returns:
         The model itself.
+
+    Examples:
+        >>> from transformers import AutoConfig, AutoModelForCausalLM
+        >>> sizes = dict(hidden_size=64, num_heads=2, num_hidden_layers=2, vocab_size=99, n_groups=1)
+        >>> model = accelerate(AutoModelForCausalLM.from_config(AutoConfig.for_model("mamba2", **sizes)))
+        >>> model = restore(model)
     """
     if model is None:
         _made_afterwards(False)

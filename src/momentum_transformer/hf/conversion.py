@@ -30,7 +30,20 @@ CLASSIFIER = {
 def to_transformers(
     model: nn.Module, mixers: list[Mixer], residual: Residual
 ) -> MomentumForCausalLM | MomentumForSequenceClassification:
-    """A `LanguageModel` or `SequenceClassifier` with these mixers and this residual rule, as Transformers has it."""
+    """A `LanguageModel` or `SequenceClassifier` as Transformers has it, with the same weights.
+
+    Args:
+        model: ours.
+        mixers: those of its encoder, one for each layer.
+        residual: that of its encoder.
+
+    Returns:
+        The model of Transformers, in evaluation mode.
+
+    Examples:
+        >>> model = LanguageModel(99, Encoder(2, 16, 2, attention=DeltaAttention()))
+        >>> exported = to_transformers(model, [DeltaAttention()] * 2, PlainResidual())
+    """
     if isinstance(model, LanguageModel):
         positions = "added-sinusoidal" if model.tied else "sinusoidal"
         options: dict[str, Any] = {
@@ -73,7 +86,20 @@ def to_transformers(
 
 
 def to_native(model: nn.Module) -> LanguageModel | SequenceClassifier:
-    """The inverse; a language model that is not tied and has no bias at its output gets one of zeros."""
+    """The inverse of `to_transformers`: our model with the same weights.
+
+    A language model that is not tied and has no bias at its output gets one of zeros.
+
+    Args:
+        model: a `MomentumForCausalLM`, or a `MomentumForSequenceClassification`.
+
+    Returns:
+        The `LanguageModel` or `SequenceClassifier`, in evaluation mode.
+
+    Examples:
+        >>> config = MomentumConfig(vocab_size=99, hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
+        >>> model = to_native(MomentumForCausalLM(config))
+    """
     made: LanguageModel | SequenceClassifier
     config: Any = getattr(model, "config", None)
     if isinstance(model, MomentumForCausalLM) and config.positions in _positions(config):

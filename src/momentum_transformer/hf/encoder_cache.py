@@ -20,6 +20,12 @@ class MomentumCache(Cache):
 
     `crop(-k)` takes the last k tokens back, exactly; it needs `activate_past_recording()` before those tokens, as
     Transformers does for assisted decoding.
+
+    Examples:
+        >>> config = MomentumConfig(vocab_size=99, hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
+        >>> model, cache = MomentumForCausalLM(config).eval(), MomentumCache()
+        >>> logits = model(torch.randint(99, (3, 50)), past_key_values=cache, use_cache=True).logits
+        >>> logits = model(torch.randint(99, (3, 1)), past_key_values=cache, use_cache=True).logits  # one more token
     """
 
     def __init__(self) -> None:

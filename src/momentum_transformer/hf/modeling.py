@@ -53,6 +53,13 @@ class MomentumModel(MomentumPreTrainedModel):
     """Tokens in, what the encoder makes of them out.
 
     A token whose `attention_mask` is 0 does not exist, wherever it stands: the others get what they get without it.
+
+    Args:
+        config: what the model is made of.
+
+    Examples:
+        >>> config = MomentumConfig(vocab_size=99, hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
+        >>> y = MomentumModel(config)(torch.randint(99, (3, 50))).last_hidden_state
     """
 
     def __init__(self, config: MomentumConfig) -> None:
@@ -128,7 +135,15 @@ class MomentumModel(MomentumPreTrainedModel):
 
 
 class MomentumForCausalLM(MomentumPreTrainedModel, GenerationMixin):
-    """Tokens in, logits of the next token out; `generate` runs on a `MomentumCache`."""
+    """Tokens in, logits of the next token out; `generate` runs on a `MomentumCache`.
+
+    Args:
+        config: what the model is made of.
+
+    Examples:
+        >>> config = MomentumConfig(vocab_size=99, hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
+        >>> tokens = MomentumForCausalLM(config).generate(torch.randint(99, (3, 50)), max_new_tokens=2)
+    """
 
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
 
@@ -192,7 +207,16 @@ class MomentumForCausalLM(MomentumPreTrainedModel, GenerationMixin):
 
 
 class MomentumForSequenceClassification(MomentumPreTrainedModel):
-    """Tokens in, logits of the classes of a sequence out: the mean over the tokens that exist, then two layers."""
+    """Tokens in, logits of the classes of a sequence out: the mean over the tokens that exist, then two layers.
+
+    Args:
+        config: what the model is made of; `num_labels` says how many classes.
+
+    Examples:
+        >>> sizes = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
+        >>> config = MomentumConfig(vocab_size=99, num_labels=5, **sizes)
+        >>> logits = MomentumForSequenceClassification(config)(torch.randint(99, (3, 50))).logits
+    """
 
     def __init__(self, config: MomentumConfig) -> None:
         super().__init__(config)

@@ -23,10 +23,6 @@ BLOCKS: dict[str, dict[str, tuple[str, ...]]] = {
 class MomentumConfig(PreTrainedConfig):
     """Sizes, mixers and connections of a Momentum Transformer, or of any member of the family.
 
-        MomentumConfig(mixers="gated-delta")
-        MomentumConfig(num_hidden_layers=4, mixers=["gated-delta"] * 3 + ["softmax"])
-        MomentumConfig(mixers={"name": "momentum", "beta": 0.6}, residual={"name": "adaptive"})
-
     Attributes:
         mixers: how tokens mix, for all layers or one a layer: a name of `hf.descriptions.MIXERS`, a dictionary of the
             name and options, or a mixer such as MomentumAttention(beta=0.6).
@@ -38,6 +34,11 @@ class MomentumConfig(PreTrainedConfig):
         scale_embedding: whether what is embedded is multiplied by the square root of its width.
         causal: whether a token sees only what came before it.
         pool: of a classifier: "tokens" takes the mean over the tokens that exist, "positions" divides by the length.
+
+    Examples:
+        >>> config = MomentumConfig(mixers="gated-delta")
+        >>> config = MomentumConfig(num_hidden_layers=4, mixers=["gated-delta"] * 3 + ["softmax"])
+        >>> config = MomentumConfig(mixers={"name": "momentum", "beta": 0.6}, residual={"name": "adaptive"})
     """
 
     model_type = "momentum"

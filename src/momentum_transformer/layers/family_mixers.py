@@ -25,7 +25,15 @@ ACROSS = LinearAttention()  # what tokens see others by, which have no x to read
 
 @dataclass(frozen=True)
 class RetentionAttention:
-    """s decays by 1 - 2^(-5-h) in head h (RetNet)."""
+    """s decays by 1 - 2^(-5-h) in head h (RetNet).
+
+    Args:
+        convolution: of q, k and v, before they mix; None for none.
+        tail: the norm and gate behind the mixer; None for neither.
+
+    Examples:
+        >>> encoder = Encoder(2, 16, 2, attention=RetentionAttention())
+    """
 
     convolution: ShortConvolution | None = None
     tail: Tail | None = field(default_factory=Tail)
@@ -40,7 +48,13 @@ class RetentionAttention:
 class DeltaAttention:
     """The delta rule: a key that comes again replaces its value, as far as x says (DeltaNet).
 
-    `negative` lets x go twice as far: an update may reflect what it finds, which lets a model count modulo two.
+    Args:
+        negative: whether x may go twice as far: an update may then reflect what it finds, to count modulo two.
+        convolution: of q, k and v, before they mix; None for none.
+        tail: the norm and gate behind the mixer; None for neither.
+
+    Examples:
+        >>> encoder = Encoder(2, 16, 2, attention=DeltaAttention())
     """
 
     negative: bool = False
@@ -58,7 +72,14 @@ class DeltaAttention:
 class GatedDeltaAttention:
     """The delta rule on a state that x lets decay (Gated DeltaNet).
 
-    `steps`: between which bounds the steps of the decay start; shorter ones remember longer. None: without decay.
+    Args:
+        negative: whether an update may reflect what it finds, as in DeltaAttention.
+        steps: bounds of the steps that the decay starts with; shorter ones remember longer. None: no decay.
+        convolution: of q, k and v, before they mix; None for none.
+        tail: the norm and gate behind the mixer; None for neither.
+
+    Examples:
+        >>> encoder = Encoder(2, 16, 2, attention=GatedDeltaAttention())
     """
 
     negative: bool = False
@@ -82,10 +103,19 @@ class GatedDeltaAttention:
 
 @dataclass(frozen=True)
 class MomentumDeltaAttention:
-    """The paper's momentum on top of the gated delta rule; β from x, from the constant `beta` on.
+    """The paper's momentum on top of the gated delta rule, with β from x.
 
     Updates are averaged, (1 - β) of each, so that momentum changes their direction and not their size.
-    `steps` as in GatedDeltaAttention.
+
+    Args:
+        beta: what β is at the start of training, whatever x is.
+        negative: whether an update may reflect what it finds, as in DeltaAttention.
+        steps: bounds of the steps that the decay starts with; shorter ones remember longer. None: no decay.
+        convolution: of q, k and v, before they mix; None for none.
+        tail: the norm and gate behind the mixer; None for neither.
+
+    Examples:
+        >>> encoder = Encoder(2, 16, 2, attention=MomentumDeltaAttention())
     """
 
     beta: float = 0.5
@@ -113,7 +143,18 @@ class MomentumDeltaAttention:
 
 @dataclass(frozen=True)
 class GatedMomentumAttention:
-    """The paper's rule, features and denominator, with β and γ from x, from constants on."""
+    """The paper's rule, features and denominator, with β and γ from x.
+
+    Args:
+        beta: what β is at the start of training, whatever x is.
+        gamma: what γ is at the start of training, likewise.
+        feature_map: φ, applied to q and k.
+        convolution: of q, k and v, before they mix; None for none.
+        tail: the norm and gate behind the mixer; None for neither.
+
+    Examples:
+        >>> encoder = Encoder(2, 16, 2, attention=GatedMomentumAttention())
+    """
 
     beta: float = 0.1
     gamma: float = 1.0

@@ -16,7 +16,17 @@ from .situation import Mix, Situation
 
 @dataclass(frozen=True)
 class LinformerAttention:
-    """`features` mixtures of up to `length` keys and values; `share`: one set of weights for both, as in the paper."""
+    """Softmax attention over learned mixtures of keys and values, without causal order.
+
+    Args:
+        length: tokens of the longest sequence.
+        features: mixtures.
+        share: whether keys and values have one set of weights, as in the paper.
+        convolution: of q, k and v, before they mix; None for none.
+
+    Examples:
+        >>> encoder = Encoder(2, 16, 2, attention=LinformerAttention(length=100, features=16), causal=False)
+    """
 
     length: int
     features: int = 256

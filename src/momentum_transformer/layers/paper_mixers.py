@@ -19,7 +19,15 @@ from .situation import Mix, Situation
 
 @dataclass(frozen=True)
 class SoftmaxAttention:
-    """Softmax attention (eq. 3); `dropout` falls on the attention weights while training."""
+    """Softmax attention (eq. 3).
+
+    Args:
+        dropout: of the attention weights, while training.
+        convolution: of q, k and v, before they mix; None for none.
+
+    Examples:
+        >>> encoder = Encoder(2, 16, 2, attention=SoftmaxAttention())
+    """
 
     dropout: float = 0.0
     convolution: ShortConvolution | None = None
@@ -41,6 +49,14 @@ class WindowAttention:
 
     Without causal order a token sees as many on either side. Masked tokens take no place in the window; with a mask
     every key is looked at, in quadratic time.
+
+    Args:
+        window: tokens that one sees, itself among them.
+        dropout: of the attention weights, while training.
+        convolution: of q, k and v, before they mix; None for none.
+
+    Examples:
+        >>> encoder = Encoder(2, 16, 2, attention=WindowAttention(128))
     """
 
     window: int
@@ -90,7 +106,16 @@ def _packed(q: Tensor, k: Tensor, v: Tensor, at: Situation, **member: Any) -> tu
 
 @dataclass(frozen=True)
 class LinearAttention:
-    """Linear attention (eq. 5, 7, 8)."""
+    """Linear attention (eq. 5, 7, 8).
+
+    Args:
+        feature_map: φ, applied to q and k; None where they are features already.
+        normalize: whether y is divided by the denominator.
+        convolution: of q, k and v, before they mix; None for none.
+
+    Examples:
+        >>> encoder = Encoder(2, 16, 2, attention=LinearAttention())
+    """
 
     feature_map: FeatureMap | None = elu_plus_one
     normalize: bool = True
@@ -119,7 +144,19 @@ class LinearAttention:
 
 @dataclass(frozen=True)
 class MomentumAttention:
-    """Momentum attention (eq. 12, 13, 14) with constant β and γ."""
+    """Momentum attention (eq. 12, 13, 14) with constant β and γ.
+
+    Args:
+        beta: momentum in [0, 1); 0 with γ = 1 is linear attention.
+        gamma: step size.
+        weighting: "relative", by the distance of query and key; or "terminal", as the authors' released code has it.
+        feature_map: φ, applied to q and k; None where they are features already.
+        normalize: whether y is divided by the denominator.
+        convolution: of q, k and v, before they mix; None for none.
+
+    Examples:
+        >>> encoder = Encoder(2, 16, 2, attention=MomentumAttention(beta=0.6, gamma=0.9))
+    """
 
     beta: float = 0.1
     gamma: float = 1.0
@@ -167,7 +204,15 @@ class MomentumAttention:
 
 @dataclass(frozen=True)
 class LearnedMomentumAttention:
-    """Momentum attention whose β and γ are learned, one pair a head and layer, from `start`."""
+    """Momentum attention whose β and γ are learned, one pair a head and layer.
+
+    Args:
+        start: the β and γ that learning starts from, and everything else.
+
+    Examples:
+        >>> from momentum_transformer.layers import LearnedMomentumAttention
+        >>> encoder = Encoder(2, 16, 2, attention=LearnedMomentumAttention(MomentumAttention(beta=0.5)))
+    """
 
     start: MomentumAttention = MomentumAttention()
 

@@ -19,7 +19,16 @@ EPSILON = 1e-12  # only so that a query that sees no key gives 0
 
 @dataclass(frozen=True)
 class PerformerAttention:
-    """FAVOR+ with `features` orthogonal random directions, drawn anew after every `redraw` calls in training."""
+    """FAVOR+: softmax attention estimated by random features.
+
+    Args:
+        features: orthogonal random directions.
+        redraw: calls in training after which directions are drawn anew.
+        convolution: of q, k and v, before they mix; None for none.
+
+    Examples:
+        >>> encoder = Encoder(2, 16, 2, attention=PerformerAttention(features=64))
+    """
 
     features: int = 256
     redraw: int = 1000

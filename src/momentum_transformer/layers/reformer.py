@@ -15,7 +15,17 @@ from .situation import Mix, Situation
 
 @dataclass(frozen=True)
 class ReformerAttention:
-    """LSH attention; `buckets` hash values, `rounds` hashes, chunks of `chunk_size`. Of q, k and v, k is not used."""
+    """LSH attention: tokens see those with the same hash value. Of q, k and v, k is not used.
+
+    Args:
+        buckets: hash values, an even number.
+        rounds: hashes, each with its own random directions.
+        chunk_size: tokens of the sorted sequence that see each other, and those of the chunk before.
+        convolution: of q, k and v, before they mix; None for none.
+
+    Examples:
+        >>> encoder = Encoder(2, 16, 2, attention=ReformerAttention(buckets=8))
+    """
 
     uses_keys: ClassVar[bool] = False
 

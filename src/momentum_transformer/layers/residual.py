@@ -20,7 +20,11 @@ class Residual(Protocol):
 
 @dataclass(frozen=True)
 class PlainResidual:
-    """x + update (eq. 4)."""
+    """x + update (eq. 4).
+
+    Examples:
+        >>> encoder = Encoder(2, 16, 2, residual=PlainResidual())
+    """
 
     def __call__(self, x: Tensor, update: Tensor, memory: None) -> tuple[Tensor, None]:
         return x + update, None
@@ -28,7 +32,15 @@ class PlainResidual:
 
 @dataclass(frozen=True)
 class MomentumResidual:
-    """The momentum connection (eq. 15) in velocity form, with Table 1's step size."""
+    """The momentum connection (eq. 15) in velocity form, with Table 1's step size.
+
+    Args:
+        beta: momentum in [0, 1).
+        gamma: step size.
+
+    Examples:
+        >>> encoder = Encoder(2, 16, 2, residual=MomentumResidual(beta=0.9))
+    """
 
     beta: float
     gamma: float = 1.0
@@ -58,7 +70,16 @@ class DifferenceResidual:
 
 @dataclass(frozen=True)
 class AdaptiveMomentumResidual:
-    """The momentum connection with β from the updates (eq. 18), by one of `ops.adaptive.RULES`."""
+    """The momentum connection with β from the updates (eq. 18).
+
+    Args:
+        gamma: step size.
+        delta: β is 1 - δ at most.
+        rule: how β comes from the updates, one of `ops.adaptive.RULES`.
+
+    Examples:
+        >>> encoder = Encoder(2, 16, 2, residual=AdaptiveMomentumResidual())
+    """
 
     gamma: float = 1.0
     delta: float = 1e-3

@@ -18,7 +18,15 @@ Pasts = tuple[Tensor, Tensor, Tensor]  # (b, taps - 1, width) of q, k and v
 
 @dataclass(frozen=True)
 class ShortConvolution:
-    """q, k and v each become a mixture of the last `taps` tokens, channel by channel, then pass the activation."""
+    """q, k and v each become a mixture of the last tokens, channel by channel.
+
+    Args:
+        taps: tokens of a mixture, 2 to 8, the token itself among them.
+        activation: of the mixture, "silu" or "none".
+
+    Examples:
+        >>> encoder = Encoder(2, 16, 2, attention=LinearAttention(convolution=ShortConvolution(taps=3)))
+    """
 
     taps: int = 4
     activation: Literal["silu", "none"] = "silu"

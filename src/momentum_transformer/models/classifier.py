@@ -60,7 +60,21 @@ def head(features: int, hidden: int, classes: int) -> nn.Sequential:
 
 
 class SequenceClassifier(nn.Module):
-    """Logits of the classes of a sequence."""
+    """Logits of the classes of a sequence.
+
+    Args:
+        vocabulary: how many tokens there are.
+        classes: how many classes.
+        encoder: usually one without causal order.
+        length: tokens of the longest sequence.
+        hidden: features between the mean over the sequence and the logits.
+        dropout: of what enters the encoder, while training.
+        pool: "tokens" takes the mean over the tokens that exist; "positions" divides by the padded length.
+
+    Examples:
+        >>> model = SequenceClassifier(256, 2, Encoder(2, 16, 2, causal=False), length=100)
+        >>> logits = model(torch.randint(256, (3, 50)))
+    """
 
     __repr__ = summary
 

@@ -24,13 +24,14 @@ class EncoderState(NamedTuple):
 
 
 class Encoder(nn.Module):
-    """`depth` blocks of `width` features and `heads` heads, and a final normalisation.
+    """A stack of blocks, and a final normalisation.
 
-        y = encoder(x)                            # training: linear time
-        y, state = encoder(x, return_state=True)  # prefill
-        y_t, state = encoder.step(x_t, state)     # decoding: constant time and memory per token
+    With `encoder.gradient_checkpointing = True`, training keeps only what enters a block, and runs it again backwards.
 
     Args:
+        depth: blocks.
+        width: features of a token.
+        heads: attention heads, which share the width.
         attention: how tokens mix, one mixer for all layers or a list with one per layer.
         residual: how layers connect.
         causal: whether a token sees only what came before it.
@@ -38,9 +39,14 @@ class Encoder(nn.Module):
         activation: of the feed-forward networks, "relu" or "gelu".
         block: what blocks are made of, instead of `norm` and `activation`, such as ModernBlock().
         feedforward: hidden features of the feed-forward networks; by default 4 × width.
+        dropout: of updates and of hidden features, while training.
         final_norm: whether to normalise after the last block.
 
-    With `encoder.gradient_checkpointing = True`, training keeps only what enters a block, and runs it again backwards.
+    Examples:
+        >>> encoder, x = Encoder(2, 16, 2), torch.randn(3, 50, 16)
+        >>> y = encoder(x)  # training: linear time
+        >>> y, state = encoder(x, return_state=True)  # prefill
+        >>> y_t, state = encoder.step(x[:, -1], state)  # decoding: constant time and memory per token
     """
 
     __repr__ = summary

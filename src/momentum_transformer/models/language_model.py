@@ -27,6 +27,17 @@ class LanguageModel(nn.Module):
     With `tied=True` the embedding has the whole width, positions are added to it, and its transpose makes the logits.
     With `positions=False` the embedding has the whole width, too, and order is what the encoder makes of it: lengths
     beyond those of training bring nothing that it has not seen.
+
+    Args:
+        vocabulary: how many tokens there are.
+        encoder: a causal one.
+        positions: whether tokens are told where they stand.
+        tied: whether the embedding also makes the logits.
+
+    Examples:
+        >>> model = LanguageModel(256, Encoder(2, 16, 2))
+        >>> logits, state = model.prefill(torch.randint(256, (3, 50)))
+        >>> logits, state = model.step(logits[:, -1].argmax(-1), state)
     """
 
     __repr__ = summary

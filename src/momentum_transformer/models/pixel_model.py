@@ -25,9 +25,16 @@ class PixelModel(nn.Module):
     A learned symbol comes before the first byte, so that every byte is predicted, and pictures can be drawn from
     nothing.
 
-        parameters = model(pixels)                    # training: of every byte at once
-        parameters, state = model.prefill(upper)      # completing a picture
-        parameters, state = model.step(pixel, state)  # drawing: constant time and memory per byte
+    Args:
+        encoder: a causal one.
+        length: bytes of a picture.
+        mixtures: logistic distributions that a byte is a mixture of.
+
+    Examples:
+        >>> model, pixels = PixelModel(Encoder(2, 16, 2), length=64), torch.randint(256, (3, 64))
+        >>> parameters = model(pixels)  # training: of every byte at once
+        >>> parameters, state = model.prefill(pixels[:, :32])  # completing a picture
+        >>> parameters, state = model.step(pixels[:, 32], state)  # drawing: constant time and memory per byte
     """
 
     __repr__ = summary

@@ -21,17 +21,19 @@ class RewindState(NamedTuple):
 class Rewind:
     """Runs a causal encoder so that its state can go back `keep` tokens or a few more, exactly, whatever its mixers.
 
-        rewind = Rewind(encoder, keep=8)
-        y, state = rewind(x)               # as encoder(x, return_state=True)
-        y, state = rewind(guesses, state)
-        state = rewind.back(state, 3)      # the last three guesses were never seen
-
     States are immutable, so an earlier one is kept by not forgetting it: two marks at least `keep` tokens apart, and
     the inputs since the older one. Going back starts from the nearest mark and replays what follows it; as long as
     nobody goes back, nothing is computed twice.
 
     Args:
+        encoder: a causal one.
         keep: how many tokens can be taken back for certain.
+
+    Examples:
+        >>> rewind = Rewind(Encoder(2, 16, 2), keep=8)
+        >>> y, state = rewind(torch.randn(3, 50, 16))  # as encoder(x, return_state=True)
+        >>> y, state = rewind(torch.randn(3, 5, 16), state)  # five guesses
+        >>> state = rewind.back(state, 3)  # the last three of them were never seen
     """
 
     def __init__(self, encoder: Encoder, *, keep: int) -> None:

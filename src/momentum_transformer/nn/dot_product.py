@@ -24,15 +24,27 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """Momentum attention with PyTorch's signature: (b, h, n, d) or (b, n, d) in, the same out, in linear time.
 
+    Unlike PyTorch, `is_causal` may be combined with a mask. A query that sees no key gives zero.
+
     Args:
+        query: q (b, h, n, d) or (b, n, d).
+        key: k (b, h, m, d) or (b, m, d).
+        value: v (b, h, m, e) or (b, m, e).
         attn_mask: what hides keys from every query, such as padding as (b, 1, 1, m), causal order, or both in one; a
             bool mask is True where a key is seen. Any other mask is refused.
         dropout_p: 0, since there are no weights to drop.
+        is_causal: whether a query sees only the keys up to its own place.
         scale: None or 1 / √d, since there are no scores to scale.
+        enable_gqa: whether key and value may have fewer heads, of which each serves several queries.
         beta: momentum; β = 0 with γ = 1 is linear attention.
         gamma: step size.
 
-    Unlike PyTorch, `is_causal` may be combined with a mask. A query that sees no key gives zero.
+    Returns:
+        y (b, h, n, e) or (b, n, e).
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 4, 50, 16).unbind(0)
+        >>> y = scaled_dot_product_attention(q, k, v, is_causal=True)
     """
     if query.ndim not in (3, 4):
         raise ValueError(f"query must be (b, h, n, d) or (b, n, d), not of shape {tuple(query.shape)}")

@@ -17,10 +17,27 @@ ACTIVATIONS: dict[object, Activation] = {"relu": "relu", "gelu": "gelu", F.relu:
 
 
 class TransformerEncoderLayer(nn.Module):
-    """The arguments of torch.nn.TransformerEncoderLayer, and `attention`: how tokens mix, by default with momentum.
+    """The arguments of torch.nn.TransformerEncoderLayer, and how tokens mix.
 
-    `dropout` falls on what leaves the attention and the feed-forward network; there are no attention weights to drop.
     A token that `src_key_padding_mask` hides does not exist: the others get what they get without it.
+
+    Args:
+        d_model: features of a token.
+        nhead: attention heads.
+        dim_feedforward: hidden features of the feed-forward network.
+        dropout: of what leaves the attention and the feed-forward network; there are no attention weights to drop.
+        activation: relu or gelu, as a name or a function.
+        layer_norm_eps: of the norms.
+        batch_first: whether tensors are (batch, length, features), not (length, batch, features).
+        norm_first: whether norms are before attention and feed-forward network, not behind them.
+        bias: True.
+        device: of the parameters.
+        dtype: of the parameters.
+        attention: how tokens mix, by default MomentumAttention().
+
+    Examples:
+        >>> layer = TransformerEncoderLayer(16, 2, batch_first=True)
+        >>> y = layer(torch.randn(3, 50, 16), is_causal=True)
     """
 
     def __init__(
@@ -74,7 +91,19 @@ class TransformerEncoderLayer(nn.Module):
 
 
 class TransformerEncoder(nn.Module):
-    """The arguments of torch.nn.TransformerEncoder: `num_layers` copies of a layer, and a norm behind them."""
+    """The arguments of torch.nn.TransformerEncoder: copies of a layer, and a norm behind them.
+
+    Args:
+        encoder_layer: a `TransformerEncoderLayer` of this package.
+        num_layers: how many copies.
+        norm: behind the last layer; None for none.
+        enable_nested_tensor: changes nothing here.
+        mask_check: changes nothing here.
+
+    Examples:
+        >>> encoder = TransformerEncoder(TransformerEncoderLayer(16, 2, batch_first=True), num_layers=2)
+        >>> y = encoder(torch.randn(3, 50, 16), is_causal=True)
+    """
 
     def __init__(
         self,

@@ -45,10 +45,23 @@ def difference_connection(
     beta: float | Tensor,
     gamma: float | Tensor = 1.0,
 ) -> tuple[Float[Tensor, "*b d"], Float[Tensor, "*b d"]]:
-    """Difference form, as eq. 15 is printed: x + γ·update + β(x - previous). Returns it and x, the next `previous`.
+    """Difference form, as eq. 15 is printed: x + γ·update + β(x - previous).
 
-    `previous` is what the layer before had for x. Equal to the velocity form where nothing but the connection
-    changes x between the layers; otherwise it also carries on what feed-forward and normalisation did.
+    Equal to the velocity form where nothing but the connection changes x between the layers; otherwise it also carries
+    on what feed-forward and normalisation did.
+
+    Args:
+        x: the tokens.
+        update: what the layer proposes to add to them.
+        previous: x as the layer before had it; None in the first one.
+        beta: a number, or one value a token, shape (..., 1).
+        gamma: step size, likewise.
+
+    Returns:
+        The pair of the new x, and of x as it was: the next `previous`.
+
+    Examples:
+        >>> x, previous = difference_connection(torch.zeros(2, 4), torch.ones(2, 4), None, beta=0.5)
     """
     # Deviation: printed as X - T₋₁(X), which is zero read literally; heavy ball needs the layer's previous input.
     _check(x, beta, gamma, {"update": update, "previous": previous})

@@ -13,7 +13,22 @@ def heavy_ball_step(
     beta: float,
     gamma: float,
 ) -> tuple[Float[Tensor, "d"], Float[Tensor, "d"]]:
-    """m ← βm + ∇f(x); x ← x - γm (eq. 10). Momentum attention is this with ∇f = -φ(k)vᵀ."""
+    """m ← βm + ∇f(x); x ← x - γm (eq. 10). Momentum attention is this with ∇f = -φ(k)vᵀ.
+
+    Args:
+        x: where the descent is.
+        m: its momentum; zeros before the first step.
+        gradient: ∇f, a function of x.
+        beta: momentum.
+        gamma: step size.
+
+    Returns:
+        The pair (x, m) after the step.
+
+    Examples:
+        >>> heavy_ball_step(torch.ones(1), torch.zeros(1), lambda x: 2 * x, beta=0.5, gamma=0.25)
+        (tensor([0.5000]), tensor([2.]))
+    """
     m = beta * m + gradient(x)
     return x - gamma * m, m
 

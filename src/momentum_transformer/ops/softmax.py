@@ -29,9 +29,18 @@ def softmax_attention(
     """softmax(qkᵀ/√d) v (eq. 3). Masks, resets and states mean what they mean in `recurrent_attention`.
 
     Args:
-        state: keys and values of earlier tokens.
+        q: queries (b, h, n, d).
+        k: keys (b, h, m, d).
+        v: values (b, h, m, e).
+        causal: whether a query sees only the keys up to its own place.
+        key_mask: False where a token does not exist.
+        query_mask: False where the output is zero; by default `key_mask`, where queries and keys are equally many.
+        reset: True where a new document begins.
         window: a query sees the last so many tokens that exist, itself included; without causal order as many on
             either side. The cache then holds window - 1 tokens. None: all of them.
+        state: keys and values of earlier tokens.
+        return_state: also return the state after the last token (causal only).
+        dropout: share of the attention weights that is dropped.
 
     Returns:
         y (b, h, n, e), or with `return_state` the pair (y, CacheState).

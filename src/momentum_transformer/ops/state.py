@@ -14,19 +14,42 @@ S = TypeVar("S")
 
 
 class RecurrentState(NamedTuple):
-    """The state of a member of the family, in float32 or wider."""
+    """The state of a member of the family, in float32 or wider.
 
-    s: Tensor  # (b, h, d, e)  what is read
-    m: Tensor | None = None  # (b, h, d, e)  momentum of the updates; None where the member has none
-    z: Tensor | None = None  # (b, h, d)     denominator; None without normalisation
+    Attributes:
+        s: (b, h, d, e) what is read.
+        m: (b, h, d, e) momentum of the updates; None where the member has none.
+        z: (b, h, d) denominator; None without normalisation.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 4, 50, 16).unbind(0)
+        >>> y, state = recurrent_attention(q, k, v, alpha=0.9, return_state=True)
+        >>> state.s.shape, state.m, state.z
+        (torch.Size([2, 4, 16, 16]), None, None)
+    """
+
+    s: Tensor
+    m: Tensor | None = None
+    z: Tensor | None = None
 
 
 class MomentumState(NamedTuple):
-    """The state of causal momentum attention, in float32 or wider."""
+    """The state of causal momentum attention, in float32 or wider.
 
-    m: Tensor  # (b, h, d, e)  momentum of the updates φ(k) vᵀ
-    s: Tensor  # (b, h, d, e)  numerator
-    z: Tensor  # (b, h, d)     denominator
+    Attributes:
+        m: (b, h, d, e) momentum of the updates φ(k) vᵀ.
+        s: (b, h, d, e) numerator.
+        z: (b, h, d) denominator.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 4, 50, 16).unbind(0)
+        >>> y, state = momentum_attention(q, k, v, beta=0.6, return_state=True)
+        >>> y, state = momentum_attention(q, k, v, beta=0.6, state=state, return_state=True)  # 50 more tokens
+    """
+
+    m: Tensor
+    s: Tensor
+    z: Tensor
 
 
 class LinearState(NamedTuple):
@@ -45,7 +68,19 @@ class CacheState(NamedTuple):
 
 
 def map_state(function: Callable[[Tensor], Tensor], state: S) -> S:
-    """The same state with `function` applied to each tensor in it."""
+    """The same state with `function` applied to each tensor in it.
+
+    Args:
+        function: from a tensor of the state to the one that takes its place.
+        state: tensors in tuples, however deep; what is neither stays as it is.
+
+    Returns:
+        A new state of the same type.
+
+    Examples:
+        >>> state = Encoder(2, 16, 2).initial_state(batch_size=3)
+        >>> halved = map_state(lambda tensor: tensor / 2, state)
+    """
     return _map(function, state)
 
 
@@ -59,17 +94,52 @@ def _map(function: Callable[[Tensor], Tensor], node: Any) -> Any:
 
 
 def detach_state(state: S) -> S:
-    """The state cut from the graph, for truncated back-propagation through time."""
+    """The state cut from the graph, for truncated back-propagation through time.
+
+    Args:
+        state: of any causal layer or model.
+
+    Returns:
+        A state of the same tensors, which need no gradients.
+
+    Examples:
+        >>> encoder, (first, second) = Encoder(2, 16, 2), torch.randn(2, 3, 50, 16)
+        >>> y, state = encoder(first, return_state=True)
+        >>> y, state = encoder(second, state=detach_state(state), return_state=True)  # gradients end here
+    """
     return map_state(Tensor.detach, state)
 
 
 def move_state(state: S, device: torch.device | str) -> S:
-    """The state on another device."""
+    """The state on another device.
+
+    Args:
+        state: of any causal layer or model.
+        device: as `torch.Tensor.to` takes it.
+
+    Returns:
+        A new state there.
+
+    Examples:
+        >>> state = move_state(Encoder(2, 16, 2).initial_state(batch_size=3), "cpu")
+    """
     return map_state(lambda tensor: tensor.to(device), state)
 
 
 def reorder_state(state: S, index: Tensor) -> S:
-    """Rows `index` of the batch, repeats allowed: what beam search does after each step."""
+    """Rows of the batch in another order, repeats allowed: what beam search does after each step.
+
+    Args:
+        state: of any causal layer or model.
+        index: which rows, whole numbers (new batch,).
+
+    Returns:
+        The state of these rows.
+
+    Examples:
+        >>> state = Encoder(2, 16, 2).initial_state(batch_size=3)
+        >>> best = reorder_state(state, torch.tensor([2, 2, 0]))
+    """
     return map_state(lambda tensor: tensor.index_select(0, index.to(tensor.device)), state)
 
 
@@ -86,7 +156,18 @@ def state_bytes(state: Any) -> int:
 
 
 def state_tensors(state: Any) -> dict[str, Tensor]:
-    """The tensors of a state by name (`layers.0.s`), as `safetensors.torch.save_file` takes them."""
+    """The tensors of a state by name, as `safetensors.torch.save_file` takes them.
+
+    Args:
+        state: of any causal layer or model.
+
+    Returns:
+        Tensors by the path of fields that leads to each.
+
+    Examples:
+        >>> list(state_tensors(Encoder(1, 16, 2).initial_state(batch_size=3)))
+        ['layers.0.m', 'layers.0.s', 'layers.0.z']
+    """
     found: dict[str, Tensor] = {}
 
     def visit(node: Any, name: str) -> None:
@@ -101,7 +182,20 @@ def state_tensors(state: Any) -> dict[str, Tensor]:
 
 
 def load_state(like: S, tensors: dict[str, Tensor]) -> S:
-    """The inverse of `state_tensors`: a state built like `like` (an initial state will do) from named tensors."""
+    """The inverse of `state_tensors`.
+
+    Args:
+        like: a state of the same model; an initial one will do.
+        tensors: by name.
+
+    Returns:
+        The state that these tensors are.
+
+    Examples:
+        >>> encoder = Encoder(1, 16, 2)
+        >>> y, state = encoder(torch.randn(3, 50, 16), return_state=True)
+        >>> again = load_state(encoder.initial_state(batch_size=3), state_tensors(state))
+    """
     names = list(state_tensors(like))
     if sorted(names) != sorted(tensors):
         missing, unknown = sorted(set(names) - set(tensors)), sorted(set(tensors) - set(names))
