@@ -42,16 +42,16 @@ SECTIONS: dict[str, Callable[[Study, str, Sequence[Run]], list[Section]]] = {
 
 
 def make_sections(runs: Sequence[Run]) -> list[Section]:
-    """The sections of every study that names one."""
+    """The sections of every study that has one."""
     return [
         section
         for scale in scales(runs)
         for study in REPRODUCTIONS.values()
-        if study.section
+        if has_section(study)
         for section in SECTIONS[study.section](study, scale, runs)
     ]
 
 
 def has_section(study: Study) -> bool:
-    """Whether runs of the study are shown by it or by its parts; the others are shown side by side."""
-    return bool(study.section or study.then)
+    """Whether runs of the study have a section of their own; those that have none are shown side by side."""
+    return study.section in SECTIONS
