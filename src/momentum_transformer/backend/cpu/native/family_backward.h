@@ -15,15 +15,16 @@ template <class T> struct FamilyBackward {
 
     const FamilyProblem& p;
     FamilySizes<T> size;
-    int64_t ep, ld, plane;        // padded width of values; of planes (transposed in TokenForm): row length, elements
+    // padded width of values; row length and size of a plane, which TokenForm holds transposed
+    int64_t ep, ld, plane;
     FamilyRows<T> rows;
     ChunkForm<T> chunk_form;
     TokenForm<T> token_form;
     T *D, *E, *dz;                // gradients of s and m; that of z after the segment
-    T *base, *total;              // blocked summation: gradient of s after the segment, and base + D; else null and D
+    T *base, *total;              // blocked summation: gradient of s after the segment, and base + D; else null, and D
     T* dz_local;                  // what the segment has added to dz
-    T *starts, *z_starts;         // states before chunks, and behind them one of zeros
-    T* matrix;                    // scratch: a plane that is about to be transposed, or has been
+    T *starts, *z_starts;         // states before chunks; the last is zero: that before a document
+    T* matrix;                    // scratch for transposing a plane
     Chunk* chunks;                // of the segment
     uint8_t* reset;
     double totals[COEFFICIENTS];  // gradients of coefficients that are the same at all tokens

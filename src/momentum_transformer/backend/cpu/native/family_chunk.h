@@ -67,7 +67,7 @@ template <class T> struct ChunkForm {
         }
     }
 
-    // Products of tokens with those up to them, and zeros: of the first TILE_ROWS tokens with those behind these.
+    // to = rows · transposed, for pairs of tokens (t, i) of which only i ≤ t count: t < TILE_ROWS ≤ i are zeros.
     void lower_product(T* to, const T* rows, int64_t ld_rows, const T* transposed, int64_t depth) const {
         square_product(to, C, rows, ld_rows, transposed, C, depth);
         for (int64_t t = 0; t < TILE_ROWS; t++) memset(to + t * C + TILE_ROWS, 0, (C - TILE_ROWS) * sizeof(T));
@@ -119,8 +119,8 @@ template <class T> struct ChunkForm {
         });
     }
 
-    // acc = weight · (R B), lane by lane, where R are TILE_ROWS rows of a plane; acc is zero before. The dot products
-    // of R B with the rows of QT or KT, and in lanes from C on with those of PT, are added to `dots`.
+    // acc = weight · (R B), where R are TILE_ROWS rows of a plane, and lanes are tokens; acc is zero before. To `dots`
+    // is added, for each lane, the dot product of its column of R B with that of `transposed`, from lane C on of PT.
     template <int N>
     FORCE_INLINE void read_rows(Vec<T> (&acc)[TILE_ROWS][N], int64_t r, int64_t at, const T* plane, const T* B,
                                 int64_t ldb, const T* transposed, T* dots, const T* weight) const {
@@ -212,7 +212,7 @@ template <class T> struct ChunkForm {
     }
 
     T dot(const T* a, const T* b) const { return dot_product(a, b, dp, ep, ld); }  // of planes
-    // The gradients of α, β, γ and ρ from those of the weights: of tokens, one in each lane, and of the planes before.
+    // The gradients of α, β, γ and ρ, through the weights of updates (in lanes) and of the planes before the chunk.
     void learn_coefficients(const T* D, const T* E, const T* s, const T* m) {
         constexpr int W = width<T>, V = CHUNK / W;
         Vec<T> in_s[V], in_m[V], in_next[V] = {};  // of weights in s_t, in m_t, and in the prediction of token t + 1

@@ -17,8 +17,8 @@ template <class T> struct FamilySizes {
     int64_t unpadded_state() const { return matrices() + d; }
 };
 
-// reset[t]: whether a document begins at token t of those that are not masked, or at a masked token between it and
-// token t - 1. reset[count]: whether one begins at a masked token after the last.
+// Resets of the `count` tokens that are not masked. reset[t]: whether a document begins at token t, or at one of the
+// masked tokens just before it. reset[count]: whether one begins at a masked token after the last.
 template <class T> inline void fill_resets(uint8_t* reset, const FamilyProblem& p, const Sequence<T>& x) {
     int64_t seen = 0;
     for (int64_t t = 0; t <= x.count; t++) {
@@ -58,7 +58,8 @@ template <class T> struct PackedBlock {
         return {rows.template row<T>(begin), rows.stride / (int64_t)sizeof(T)};
     }
     Rows<const T> features(T* to, const RowView<T>& from, int64_t begin, int64_t count, int64_t padded, bool elu) {
-        // packed: what includes the row after the last token, which does not exist, and what `divide` reads by vectors
+        // Packed are rows of which one would lie behind the tensor (padded > count), and rows that `divide` reads by
+        // whole vectors.
         bool stays = readable(from, size.d) && !elu && !p.normalize && count == padded;
         if (stays) return in_place(from, begin);
         pack_features(to, size.dp, from, begin, count, padded, size.d, elu);
@@ -81,7 +82,7 @@ template <class T> struct PackedBlock {
     }
 };
 
-// What the state s (+ ρm) of a tile predicts for `erase`, before the first token.
+// The prediction of a tile for the first token: what its state s (+ ρm) gives for that token's `erase`.
 template <class T>
 inline void predict(T* prediction, const ColumnTile<T>& tile, const T* s, const T* m, T rho, const T* erase) {
     for (int64_t j = 0; j < tile.ld; j += width<T>) {
@@ -101,7 +102,7 @@ template <class T> struct FamilyForward {
     PackedBlock<T> packed;
     T *Y, *kept;        // of one tile: numerators, predictions
     T* plane[2];
-    T* base;            // s before the segment, for blocked summation: plane[0] has what the segment added; or null
+    T* base;            // blocked summation: s before the segment, while plane[0] sums the segment alone; else null
     T *prediction;      // of the token at hand
     T *z, *z_local;     // before the segment, and what it has added
     uint8_t* reset;

@@ -112,7 +112,7 @@ inline void scan_pairs_of_tile(const ColumnTile<T>& tile, T* s, T* m, T* predict
     if (tile.vectors == 1)
         m ? scan_pairs<T, 1, true>(s, m, prediction, tile.rows, x, products)
           : scan_pairs<T, 1, false>(s, m, prediction, tile.rows, x, products);
-    else if (m)  // whose tiles have two vectors at most
+    else if (m)  // tiles of members with momentum have two vectors at most
         scan_pairs<T, 2, true>(s, m, prediction, tile.rows, x, products);
     else if (tile.vectors == 2)
         scan_pairs<T, 2, false>(s, m, prediction, tile.rows, x, products);

@@ -23,7 +23,7 @@ template <class T> struct FamilyRows {
     // Features, packed or in place in their tensors. Rows of K, P and Q after the last token are zero.
     T *packed_q, *packed_k, *packed_p, *A;
     const T *Q, *K, *P;
-    T *V, *U, *padded;     // v - δ · prediction; u, which is η times that; predictions with padded rows
+    T *V, *U, *padded;     // v - δ · prediction; u = η times that; predictions, their rows padded
     const T* predicted;
     T *packed_g, *O;       // gradients of numerators, packed or in place, and of predictions
     const T* G;
@@ -35,7 +35,7 @@ template <class T> struct FamilyRows {
     Prefetch prefetch;     // issued while the planes are read
     int64_t share = 0;     // cache lines per issue
 
-    // Buffers that are read at row -1, or at one row behind the last, have such a row.
+    // Some kernels read one row before the first or one behind the last: these buffers have such a row.
     FamilyRows(const FamilyProblem& p, Arena& arena)
         : p(p), size(p), ep(Sizes<T>(p).ep), most(p.channels ? BLOCK : CHUNK),
           packed_q(features(arena) + size.dp), packed_k(features(arena) + size.dp),
@@ -125,7 +125,7 @@ template <class T> struct FamilyRows {
         to_v = RowView<T>(p.dv, p, x.b, x.h), to_p = RowView<T>(p.d_erase, p, x.b, x.h);
         direct = !p.channels && !p.elu && !p.normalize && !p.dz_after && count == most && size.d == size.dp &&
                  size.e == ep && dy.storage == FULL_WIDTH && !dy.index;
-        if (p.channels) clear(parts, COEFFICIENTS * most * width<T>);  // which the token form adds up
+        if (p.channels) clear(parts, COEFFICIENTS * most * width<T>);  // TokenForm adds to them tile by tile
     }
 
     T delta(int64_t t) const { return begins && t == 0 ? T(0) : c.at[DELTA][t]; }

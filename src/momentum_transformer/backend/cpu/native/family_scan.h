@@ -15,9 +15,9 @@
 
 namespace {
 
-enum EraseKind { ERASE_NOTHING, ERASE_S, ERASE_LOOKAHEAD };  // what predictions are read from; the last: s + ρm
+enum EraseKind { ERASE_NOTHING, ERASE_S, ERASE_LOOKAHEAD };  // predictions read nothing, s, or s + ρm
 
-constexpr int TILE_VECTORS = VECTOR_BYTES == 64 ? 4 : 2;  // of columns: in a wide tile more share each broadcast
+constexpr int TILE_VECTORS = VECTOR_BYTES == 64 ? 4 : 2;  // of columns: in a wide one more of them share each broadcast
 
 template <class T> struct ColumnTile {  // columns of the planes s and m, from `first` on, as `rows` × `ld` matrices
     static constexpr int64_t MOST_COLUMNS = TILE_VECTORS * width<T>;
@@ -116,7 +116,7 @@ template <class T> struct FamilyBlock {
     Rows<const T> p;       // has the row of the token after the block, too
     Rows<const T> alpha;   // of an α per channel; else no data
     Rows<const T> v;       // as wide as the tile, like y
-    Rows<T> y, predictions;  // predictions: by the state before each token; no data where they are not saved
+    Rows<T> y, predictions;  // predictions: what the backward pass reads; no data where they are not saved
     const uint8_t* reset;  // 1 where a document begins
     const BlockCoefficients<T>& c;
     Prefetch& prefetch;    // of the next block: `lines` cache lines with each token
@@ -139,7 +139,7 @@ template <class T> struct ScaledPlane {
         factor *= decay;
         if (factor < LEAST) multiply_in();
     }
-    void make_room(double decay) {  // for one more decay, of LEAST or more
+    void make_room(double decay) {  // keeps the factor at LEAST or more through a decay that is LEAST or more
         if (factor * decay < LEAST) multiply_in();
     }
     void clear() {

@@ -22,7 +22,7 @@ template <class T> struct ChunkWeights {
 
     void set(const BlockCoefficients<T>& c, int64_t count) {
         constexpr int W = width<double>;
-        Vec<double> in_s[CHUNK / W] = {}, in_m[CHUNK / W] = {};  // registers, not rows
+        Vec<double> in_s[CHUNK / W] = {}, in_m[CHUNK / W] = {};  // the current row of s and of m, in registers
         double s_in_s = 1, m_in_s = 0, power = 1;
         const bool lookahead = c.erase == ERASE_LOOKAHEAD;
         z = lookahead ? ahead : before;

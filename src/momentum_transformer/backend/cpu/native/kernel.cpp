@@ -77,7 +77,8 @@ template <class T> bool forward(const Problem& p) {
 template <class T, class K> bool bidirectional(const Problem& p) {
     int64_t all = p.b * p.h, summed = K::summed(p), used = K::used(p);
     Sizes<T> size(p);
-    auto total = [=](K& k, int64_t sequence, State<T>& state, auto piece) {  // state holds that of the first piece
+    // adds the sums of the other pieces to `state`, which holds that of the first
+    auto total = [=](K& k, int64_t sequence, State<T>& state, auto piece) {
         for (int64_t i = 1; i < summed; i++) {
             const State<T>& other = piece(i);
             add_to(state.plane[0], other.plane[0], size.plane);
