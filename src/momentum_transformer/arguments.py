@@ -19,7 +19,7 @@ from .errors import UserError
 
 TRANSLATIONS = "translation"
 PICTURES = "pictures|digits|mnist|fashion|cifar10|images"
-APPLIES: dict[str, dict[str, str]] = {  # command → flag that is not for everything → a pattern of what it is for
+APPLIES: dict[str, dict[str, str]] = {  # command → flag that some experiments lack → pattern of the others
     "train": {
         "fidelity": "lra-.*",
         "source": f"text|images|table|{TRANSLATIONS}",
@@ -34,7 +34,7 @@ APPLIES: dict[str, dict[str, str]] = {  # command → flag that is not for every
 }
 
 
-UNKNOWN = "?"  # what a command is about, where that is not known: no flag is refused
+UNKNOWN = "?"  # the experiment of a command, where it cannot be told: then no flag is refused
 COLOURS = r"\x1b\[[0-9;]*m"
 NUMBERS = {"invalid literal for int": "a whole number", "could not convert string to float": "a number"}
 

@@ -95,7 +95,7 @@ def momentum_attention(
         q, k, v = q.to(wide), k.to(wide), hidden(v, key_mask).to(wide) * weight
         c, numbers = Coefficients(), None
         if not causal and backend in ("auto", "native"):
-            backend = "chunked"  # PyTorch, whose digits are those of the runs that reproduce the released code
+            backend = "chunked"  # in PyTorch, so that runs of the released code's form repeat to the last digit
     call = Call(
         q,
         k,

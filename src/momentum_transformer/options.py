@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 from tyro.conf import Positional, UseAppendAction
 
-# what may be left out, named by what it takes when it is not
+# optional arguments, shown in help by the value they take
 MaybePath = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 RunPath = Annotated[Path, tyro.conf.arg(metavar="RUN")]
 MaybeRun = Annotated[Path | None, tyro.conf.arg(metavar="[RUN]", help_behavior_hint="")]

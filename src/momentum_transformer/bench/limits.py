@@ -60,7 +60,7 @@ def operations(shape: Shape, computes: str, direction: str) -> float:
         per_token: float = (forward if direction == "forward" else forward + backward) * shape.d**2
         if direction != "forward" and computes != "KDA":
             planes = 2 if computes == "momentum delta" else 1
-            saved = CHUNK / segment(shape.d, planes)  # of all states before chunks; the others are made once more
+            saved = CHUNK / segment(shape.d, planes)  # of the states before chunks; the others are recomputed
             per_token += (1 - saved) * planes * shape.d**2 + CHUNK_PRODUCTS * CHUNK * shape.d
     else:
         scan = (2 if computes == "linear" else 3) * shape.d**2

@@ -106,7 +106,7 @@ def long_rows(record: Record) -> list[tuple[str, ...]]:
         tokens = row["shape"][2]
         doubled = half.get("dtype") == row["dtype"] and 2 * half["shape"][2] == tokens
         ratio = row["seconds"] / half["seconds"] if doubled and "seconds" in row and "seconds" in half else None
-        # at its least a call needs its own tensors, so where these are too large nothing needs to be run
+        # the call's own tensors are a lower bound on memory: where they are too large, it need not be run
         needed = row.get("peak", row["tensors"])
         known = "peak" in row or needed > LARGEST
         cells = (

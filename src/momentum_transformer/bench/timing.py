@@ -141,7 +141,7 @@ def interleave(
     seconds: dict[str, dict[int, float]] = {name: {} for name in calls}
     names, enough = list(calls), available_memory() / 2
     for i in range(total):
-        first = i % len(names)  # everyone comes first, and after everyone else, equally often
+        first = i % len(names)  # rotate the order, so that no contestant always follows the same one
         for name in names[first:] + names[:first]:
             share = rounds[name]
             if (i + 1) * share // total > i * share // total:

@@ -17,7 +17,7 @@ BARS = {  # times faster, a whole mixer layer
     ("Mamba-2", "training"): 3.0,
 }
 DECODING = {"gated delta": 1.0, "KDA": 1.0, "Mamba-2": 1.3}  # a whole model; Mamba-2 has nothing but mixers
-EVEN = 0.97  # of two equal times, one is this much smaller by chance
+EVEN = 0.97  # a ratio from here on counts as even: noise alone makes equal times differ this much
 
 
 class Bar(NamedTuple):

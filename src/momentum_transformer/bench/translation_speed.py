@@ -82,7 +82,7 @@ def measure(models: dict[str, Model], *, lengths: list[int], rounds: int, refine
 
     def take_turns(names: list[str], batch: int, length: int, rounds: int) -> None:
         for number in range(rounds + 1):  # the first round warms up, and counts too: it is never the best
-            first = number % len(names)  # whoever comes after whom is not always the same
+            first = number % len(names)  # rotate the order, so that no model always follows the same one
             for name in (*names[first:], *names[:first]):
                 spent = seconds(models[name], batch, length, refinements)
                 taken.setdefault((name, batch, length), []).append(spent)

@@ -92,7 +92,7 @@ def _run_all(todo: Todo, *, scale: str, out: Path, jobs: int, data_dir: Path | N
         environment = _environment(jobs) | more
         try:
             return start_all(False) | start_all(True)
-        except KeyboardInterrupt:  # which the runs have heard, too: they end with their step, and save
+        except KeyboardInterrupt:  # the runs get the signal, too: each finishes its step, and saves
             stop.set()
             return {run.path: None for _, run, _ in todo}
 

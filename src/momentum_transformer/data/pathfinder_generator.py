@@ -18,7 +18,7 @@ from .workers import made_blocks
 
 CONTOURS = {"easy": 6, "medium": 9, "hard": 14}  # paddles of a target snake
 BLOCK = 500  # pictures
-WAVE = 65_536  # attempts side by side, of which few start and fewer end well
+WAVE = 65_536  # attempts in one batch, most of which fail
 TRIALS = 3  # per paddle
 SNAKE_TRIALS = 5  # per distracting snake
 SEED_DISTANCE = 7

@@ -16,7 +16,7 @@ from ..bounded import parse_json
 from ..errors import UserError
 
 T = TypeVar("T")
-MANY = 24  # names, which are not all shown where one of them is near
+MANY = 24  # an error lists up to this many names; of more, only the nearest one
 LARGEST = 10**15  # whole number
 
 

@@ -13,7 +13,7 @@ from ..ops.documents import cu_seqlens as resets
 from ..ops.feature_maps import l2_normalized
 from ..ops.state import RecurrentState, map_state, reorder_state
 
-EPS = 1e-10  # that package's, added to the denominator after scaling
+EPS = 1e-10  # flash-linear-attention's, added to the denominator after scaling
 
 
 class Plan(NamedTuple):

@@ -16,7 +16,7 @@ from ..ops.state import RecurrentState
 from ..ops.tracing import eager, transformed
 from .packing import document_starts
 
-EPS = L2_EPS  # of the length of a query or key, in Transformers as in our kernels
+EPS = L2_EPS  # of the L2 norm of queries and keys: the same in Transformers and in our kernels
 ONE = torch.ones(1, dtype=torch.float64)  # what is predicted is erased
 
 

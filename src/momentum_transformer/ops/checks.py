@@ -111,7 +111,7 @@ def wide_dtype(x: Tensor) -> torch.dtype:
 
 def check_options(chunk_size: object, eps: object) -> None:
     if chunk_size is None and type(eps) is float and 0 <= eps < math.inf:
-        return  # as nearly always: what follows takes longer than a small attention
+        return  # the usual case leaves early: the checks below take longer than a small attention
     whole = isinstance(chunk_size, int) and not isinstance(chunk_size, bool)
     if chunk_size is not None and (not isinstance(chunk_size, int) or not whole or chunk_size < 1):
         raise ValueError(f"chunk_size must be a positive whole number or None, not {chunk_size!r}")

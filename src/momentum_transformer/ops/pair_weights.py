@@ -91,7 +91,7 @@ def _joined(w: PairWeights) -> PairWeights:
     two = w.map(lambda x: x[..., 1::2, :, :, :], lambda x: x[..., 1::2, :, :])
     assert one.s_of_s is not None
     assert two.s_of_s is not None
-    # of the updates of the first block in s after its last token, and from there on in the second block
+    # weights of the first block's updates in s, carried on through the second block
     crossing = two.s_of_s.unsqueeze(-2) * one.s_of_u[..., -1:, :, :]
     s_of_s = _side_by_side(one.s_of_s, two.s_of_s * one.s_of_s[..., -1:, :])
     if one.s_of_m is None or one.m_of_u is None or one.m_of_m is None:

@@ -14,7 +14,7 @@ class TrainConfig:
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8
     weight_decay: float = 0.01
-    decayed: Literal["all", "matrices"] = "all"  # matrices: no norm, bias or other row of numbers decays
+    decayed: Literal["all", "matrices"] = "all"  # matrices: weight decay spares norms, biases and other vectors
     clip: Literal["tensor", "global", "none"] = "tensor"
     clip_norm: float = 1.0
     schedule: Literal["constant", "drop", "one-cycle", "linear", "cosine"] = "constant"

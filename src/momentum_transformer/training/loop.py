@@ -38,7 +38,7 @@ class Counters:
 
     step: int = 0
     seconds: float = 0.0  # spent in training steps, evaluation and saving left out
-    # of them, those that this process had a core, all of its threads together; None where they were not always counted
+    # CPU time of the training steps, summed over threads; None where a part of the run did not count it
     cpu_seconds: float | None = 0.0
     best_score: float = math.inf  # of the validation data; lower is better
     best_step: int = 0

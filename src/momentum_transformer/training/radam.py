@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-LEAST = 5  # so long an average of squares must be in effect; before, RAdam does not divide by it
+LEAST = 5  # RAdam's ρ: up to it the variance is too uncertain, and steps are not divided by its root
 
 
 class Moments(NamedTuple):

@@ -160,7 +160,7 @@ def load_shards(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, 
             load(tensors, storage_reader=reader, no_dist=world.size == 1)
     except CheckpointError:
         raise
-    except (Exception, CheckpointException) as error:  # whatever a damaged file makes of it; DCP's is no Exception
+    except (Exception, CheckpointException) as error:  # damage can raise anything; DCP's error is no Exception
         if any(isinstance(failure, KeyboardInterrupt) for failure, _ in getattr(error, "failures", {}).values()):
             raise KeyboardInterrupt from error  # DCP has wrapped it; the file may be whole
         raise CheckpointError(

@@ -35,7 +35,7 @@ from .synthetic_task import (
 class RegressionData:
     dimension: int = 8
     points: int = 32  # pairs of x and y before the last x
-    paired: bool = True  # the token of y has its x, too: one layer can use it, without a look at the token before
+    paired: bool = True  # whether the token of y holds its x, too: else a layer must look at the token before
     noise: float = 0.0  # standard deviation of what is added to y
     validation_batches: int = 10
     test_batches: int = 40

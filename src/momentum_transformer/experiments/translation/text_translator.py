@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 BATCH_TOKENS = 4_096
 SENTENCE_END = re.compile(r"(?<=[.!?;:…])\s+")
-FAR = 4  # times the longest sentence of training: beyond, a translation would be worth nothing
-UNKNOWN = 0.5  # a line with more unknown pieces than this is in no script that the vocabulary knows
+FAR = 4  # a line may be this many times as long as the longest training sentence; longer ones translate to nonsense
+UNKNOWN = 0.5  # a line with a larger share of unknown pieces is in a script that the vocabulary does not know
 
 
 class LineError(DataError):
