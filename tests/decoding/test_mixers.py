@@ -18,7 +18,6 @@ from momentum_transformer import (
     MomentumAttention,
     MomentumDeltaAttention,
     ReformerAttention,
-    RetentionAttention,
     ShortConvolution,
     SoftmaxAttention,
     WindowAttention,
@@ -36,11 +35,8 @@ pytestmark = needs_native
 
 TAPS = ShortConvolution(taps=3, activation="none")
 FAMILY: dict[str, Any] = {
-    "retention": RetentionAttention(),
+    **mixers("retention", "gated delta", "momentum delta", "gated momentum"),
     "delta": DeltaAttention(negative=True),
-    "gated delta": GatedDeltaAttention(),
-    "momentum delta": MomentumDeltaAttention(),
-    "gated momentum": GatedMomentumAttention(),
 }
 MIXERS: dict[str, Mixer] = {
     **FAMILY,
