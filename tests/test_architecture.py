@@ -100,6 +100,7 @@ def imported_packages(path: Path, root: Path = ROOT) -> set[str]:
     return found
 
 
+CAUGHT = {"HeldError", "PickleError", "UnavailableError"}  # errors that the package catches itself, always
 MODULES = sorted(ROOT.rglob("*.py"))
 COMMANDS = ("drawing", "translating", "predicting", "writing", "reproduce", "listing", "shipping", "queue", "sweep")
 CPLUSPLUS = sorted(path for path in ROOT.rglob("*") if path.suffix in (".h", ".cpp"))
@@ -165,6 +166,19 @@ def test_every_file_of_cplusplus_says_what_it_is_for_in_lines_that_fit(path: Pat
 def test_a_basename_stands_once_in_the_tree() -> None:
     counted = Counter(path.name for path in MODULES if path.stem not in ("__init__", "__main__"))
     assert not {name for name, count in counted.items() if count > 1}
+
+
+def test_errors_for_users_have_one_base() -> None:
+    kinds: dict[str, set[str]] = {"UserError": set()}  # name → names of its bases, of every class that ends so
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and node.name.endswith("Error"):
+                kinds.setdefault(node.name, set()).update(ast.unparse(base) for base in node.bases)
+
+    def is_for_users(name: str) -> bool:
+        return name == "UserError" or any(is_for_users(base) for base in kinds.get(name, ()))
+
+    assert {name for name in kinds if not is_for_users(name)} == CAUGHT
 
 
 def test_commands_are_in_commands_and_not_in_experiments() -> None:

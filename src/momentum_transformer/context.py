@@ -15,13 +15,14 @@ import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor
 
+from .errors import UserError
 from .ops.tracing import asked_while_tracing
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class ContextError(ValueError):
+class ContextError(UserError, ValueError):
     """What needs a whole sequence, or processes; the message is for the user."""
 
 

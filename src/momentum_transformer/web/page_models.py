@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from ..errors import UserError
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -64,7 +66,7 @@ class Drawable(Model, Protocol):
         """The bytes after the given ones, one at a time, to the end of the picture."""
 
 
-class RefusedError(Exception):
+class RefusedError(UserError):
     """A text that a model cannot translate or continue; the message is for the viewer."""
 
 

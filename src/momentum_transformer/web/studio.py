@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Event as Flag
 
+from ..errors import UserError
 from .jobs import Event, Job, draw, translate, write
 from .messages import DrawRequest, Request, TranslateRequest
 from .page_models import Drawable, Translating, Writing
@@ -20,7 +21,7 @@ WAITING = 300  # viewers in the queue, who cost a connection and their request e
 SLICE_SECONDS = 0.03
 
 
-class BusyError(Exception):
+class BusyError(UserError):
     """No place is free, not even in the queue; the text is for the viewer."""
 
 

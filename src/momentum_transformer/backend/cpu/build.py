@@ -15,6 +15,8 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ...errors import UserError
+
 SOURCES = Path(__file__).parent / "native"
 LIBRARY = "_native.so"
 SEAL = "_native.sha256"  # its checksum
@@ -34,7 +36,7 @@ def digest() -> int:
     return zlib.crc32(text)
 
 
-class BuildError(Exception):
+class BuildError(UserError):
     """No compiler, or one that failed; the message says which."""
 
 
