@@ -23,6 +23,9 @@ def functions(package: str) -> set[str]:
     return {f"{package}.{name}" for name in module.__all__ if inspect.isfunction(getattr(module, name))}
 
 
+# the methods that the reference shows
+SHOWN = re.findall(r"^::: (\S+)\n    options:\n      members: \[(.*)\]$", PAGE, flags=re.MULTILINE)
+METHODS = {path: names.split(", ") for path, names in SHOWN}
 # every name of the reference, and every function of the packages besides
 NAMES = sorted(set(re.findall(r"^::: (\S+)$", PAGE, flags=re.MULTILINE)).union(*map(functions, PACKAGES)))
 
@@ -38,6 +41,7 @@ def value(path: str) -> Any:
 
 def test_there_are_public_names() -> None:
     assert len(NAMES) >= 70
+    assert len(METHODS) >= 5
 
 
 @pytest.mark.parametrize("path", NAMES)
@@ -46,6 +50,9 @@ def test_a_public_name_says_what_it_takes_and_gives(path: str) -> None:
     text = inspect.getdoc(found) or ""
     assert "\nExamples:\n    >>> " in text
     assert inspect.isclass(found) or "\nReturns:\n" in text
+    for method in METHODS.get(path, ()):
+        assert "\nArgs:\n" in (said := inspect.getdoc(getattr(found, method)) or ""), method
+        assert "\nReturns:\n" in said, method
     parameters = set(inspect.signature(found).parameters) - {"kwargs"}
     section = re.search(r"\n(?:Args|Attributes):\n(.*?)(?:\n\n|\Z)", text, flags=re.DOTALL)
     described = set(re.findall(r"^    (\w+): ", section[1], flags=re.MULTILINE)) if section else set()

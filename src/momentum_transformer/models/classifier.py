@@ -94,6 +94,15 @@ class SequenceClassifier(nn.Module):
         self.head = head(encoder.width, hidden, classes)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Logits of whole sequences.
+
+        Args:
+            tokens: (b, n).
+            mask: (b, n) False where a token does not exist.
+
+        Returns:
+            Logits (b, classes).
+        """
         logits: Tensor = self.head(self.sequence(tokens, mask))
         return logits
 

@@ -109,9 +109,17 @@ class Encoder(nn.Module):
         state: EncoderState | None = None,
         return_state: bool = False,
     ) -> Any:
-        """x (b, n, width) → y (b, n, width), or with `return_state` the pair of y and the state after the last token.
+        """All tokens at once.
 
-        `key_mask` (b, n) is False where a token does not exist, `reset` (b, n) True where a new document begins.
+        Args:
+            x: tokens (b, n, width).
+            key_mask: (b, n) False where a token does not exist.
+            reset: (b, n) True where a new document begins.
+            state: what earlier tokens left behind.
+            return_state: also return the state after the last token.
+
+        Returns:
+            y (b, n, width), or with `return_state` the pair (y, EncoderState).
         """
         if x.ndim != 3 or x.shape[-1] != self.width:
             raise ValueError(f"x must have shape (batch, length, {self.width}), not {tuple(x.shape)}")
@@ -141,7 +149,15 @@ class Encoder(nn.Module):
         return (y, EncoderState(tuple(after))) if return_state else y
 
     def step(self, x_t: Tensor, state: EncoderState | None = None) -> tuple[Tensor, EncoderState]:
-        """One more token, (b, width) or (b, 1, width): its output in the same shape, and the state after it."""
+        """One more token.
+
+        Args:
+            x_t: the token (b, width) or (b, 1, width).
+            state: what earlier tokens left behind; None before the first one.
+
+        Returns:
+            The pair of y in the shape of x_t, and of the state after it.
+        """
         if x_t.ndim == 2:
             y, state = self.forward(x_t[:, None, :], state=state, return_state=True)
             return y[:, 0, :], state
@@ -152,6 +168,13 @@ class Encoder(nn.Module):
         return self.forward(x_t, state=state, return_state=True)
 
     def initial_state(self, batch_size: int) -> EncoderState:
-        """The state before the first token, also the mould for `ops.load_state`."""
+        """The state before the first token, also the mould for `ops.load_state`.
+
+        Args:
+            batch_size: rows of the batch.
+
+        Returns:
+            A state on the device and in the dtype of this encoder.
+        """
         parameter = next(self.parameters())
         return self.forward(parameter.new_zeros(batch_size, 0, self.width), return_state=True)[1]

@@ -56,10 +56,15 @@ class LanguageModel(nn.Module):
             self.logits = Linear(encoder.width, vocabulary)
 
     def forward(self, tokens: Tensor, at: Tensor | None = None, *, reset: Tensor | None = None) -> Tensor:
-        """tokens (b, n) → logits (b, n, vocabulary) of the token that comes next.
+        """Logits of the token that comes after each.
 
-        With a mask `at` (b, n): (m, vocabulary), of its m positions only, which saves the others. With `reset` (b, n),
-        True where a document begins, no token sees one of an earlier document.
+        Args:
+            tokens: (b, n).
+            at: (b, n) True at the m positions whose logits are wanted, which saves the others; None for all.
+            reset: (b, n) True where a document begins: no token sees one of an earlier document.
+
+        Returns:
+            Logits (b, n, vocabulary), or with `at` (m, vocabulary).
         """
         places = positions_of(tokens.shape[1], tokens.device)
         if reset is not None:
@@ -70,14 +75,29 @@ class LanguageModel(nn.Module):
         return self.head(y if at is None else y[at])
 
     def prefill(self, tokens: Tensor) -> tuple[Tensor, LanguageModelState]:
-        """Logits of all tokens, and the state from which `step` goes on."""
+        """Read a text that is to be continued.
+
+        Args:
+            tokens: (b, n).
+
+        Returns:
+            The pair of logits (b, n, vocabulary), and of the state from which `step` goes on.
+        """
         b, n = tokens.shape
         refuse_split("prefill")
         y, state = self.encoder(self.embed(tokens, positions_of(n, tokens.device)), return_state=True)
         return self.head(y), LanguageModelState(state, torch.full((b,), n, device=tokens.device))
 
     def step(self, token: Tensor, state: LanguageModelState) -> tuple[Tensor, LanguageModelState]:
-        """One more token (b,): logits (b, vocabulary) and the state after it."""
+        """One more token.
+
+        Args:
+            token: (b,).
+            state: of `prefill`, or of the step before.
+
+        Returns:
+            The pair of logits (b, vocabulary) of the next token, and of the state after this one.
+        """
         y, after = self.encoder.step(self.embed(token, state.position), state.encoder)
         return self.head(y), LanguageModelState(after, state.position + 1)
 

@@ -54,13 +54,27 @@ class PixelModel(nn.Module):
         self.register_buffer("places", sinusoids(torch.arange(length), encoder.width - half), persistent=False)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """pixels (b, n) → parameters (b, n, 3 · mixtures) of the distribution of each of them, given those before."""
+        """The distribution of each byte, given those before it.
+
+        Args:
+            pixels: bytes (b, n).
+
+        Returns:
+            Parameters (b, n, 3 · mixtures).
+        """
         self._check(pixels, most=self.length)
         return self.mixture(self.encoder(self._embed(self._shifted(pixels)[:, :-1])))
 
     def prefill(self, pixels: Tensor) -> tuple[Tensor, PixelModelState]:
-        """The first n bytes (b, n) → parameters (b, n + 1, 3 · mixtures), the last of them for the byte that comes
-        next, and the state from which `step` goes on."""
+        """Read the beginning of a picture that is to be completed.
+
+        Args:
+            pixels: the first bytes (b, n).
+
+        Returns:
+            The pair of parameters (b, n + 1, 3 · mixtures), the last of them for the byte that comes next, and of the
+            state from which `step` goes on.
+        """
         self._check(pixels, most=self.length - 1)
         tokens = self._shifted(pixels)
         y, state = self.encoder(self._embed(tokens), return_state=True)
@@ -68,7 +82,15 @@ class PixelModel(nn.Module):
         return self.mixture(y), PixelModelState(state, position)
 
     def step(self, pixel: Tensor | None, state: PixelModelState) -> tuple[Tensor, PixelModelState]:
-        """One more byte (b,), or None for the start: parameters (b, 3 · mixtures) of the next one, and the state."""
+        """One more byte.
+
+        Args:
+            pixel: (b,), or None for the start of a picture.
+            state: of `prefill`, of `initial_state`, or of the step before.
+
+        Returns:
+            The pair of parameters (b, 3 · mixtures) of the next byte, and of the state after this one.
+        """
         token = torch.full_like(state.position, START) if pixel is None else pixel.long()
         y, after = self.encoder.step(self.embed(token, state.position), state.encoder)
         return self.mixture(y), PixelModelState(after, state.position + 1)

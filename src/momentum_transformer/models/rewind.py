@@ -46,7 +46,16 @@ class Rewind:
     def __call__(
         self, x: Tensor, state: RewindState | EncoderState | None = None, *, key_mask: Tensor | None = None
     ) -> tuple[Tensor, RewindState]:
-        """y and the state after x, both (b, n, width). A state from elsewhere goes back no further than here."""
+        """All tokens of x at once, as `encoder(x, return_state=True)`.
+
+        Args:
+            x: tokens (b, n, width).
+            state: what earlier tokens left behind; an encoder's own state goes back no further than here.
+            key_mask: (b, n) False where a token does not exist.
+
+        Returns:
+            The pair of y (b, n, width), and of the state after x.
+        """
         if not isinstance(state, RewindState):
             state = self._begin(x, state)
         mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if key_mask is None else key_mask
@@ -60,7 +69,15 @@ class Rewind:
         return torch.cat([*outputs, y], 1), self._forget(self._append(state, after, x, mask))
 
     def back(self, state: RewindState, count: int | Tensor) -> RewindState:
-        """The state without the last `count` tokens: a number, or one a row (b,), as rows accept different guesses."""
+        """Take tokens back.
+
+        Args:
+            state: of a call of this object.
+            count: how many tokens, a number, or one a row (b,), as rows accept different guesses.
+
+        Returns:
+            The state without these tokens.
+        """
         length = state.x.shape[1]
         most, least = (count, count) if isinstance(count, int) else (int(count.max()), int(count.min()))
         if least < 0 or most > length:
