@@ -26,13 +26,13 @@ EXPERIMENTS: dict[str, Experiment] = {
 REPRODUCTIONS: dict[str, Study] = {
     study.name: study
     for study in (
+        GAP,
         *COPY_STUDIES,
         *TEXT_STUDIES,
         *PICTURE_STUDIES,
         *LRA_STUDIES,
         *TRANSLATION_STUDIES,
         TABLES,
-        GAP,
     )
 }
 

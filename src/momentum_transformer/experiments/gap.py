@@ -116,4 +116,5 @@ GAP = Study(
     _FIRST.experiment,
     _FIRST.variants,
     then=tuple(_OTHERS),
+    section="gap",
 )

@@ -1,11 +1,14 @@
 """Which sections the report has: one for each study that has runs."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ..experiments import REPRODUCTIONS
 from ..experiments.experiment import Study
 from .collect import Run
 from .copy_section import beta_section, coefficient_section, connection_section, copy_section, weighting_section
+from .entries import keys
+from .gap_section import gap_sections
 from .groups import Group, groups, scales
 from .lra_section import lra_sections
 from .picture_section import picture_section
@@ -29,6 +32,7 @@ def alone(maker: Maker) -> Callable[[Study, str, Sequence[Run]], list[Section]]:
 
 # what `Study.section` names: (study, scale, runs) → sections
 SECTIONS: dict[str, Callable[[Study, str, Sequence[Run]], list[Section]]] = {
+    "gap": gap_sections,
     "copy": alone(copy_section),
     "copy connection": alone(connection_section),
     "copy beta": alone(beta_section),
@@ -42,12 +46,12 @@ SECTIONS: dict[str, Callable[[Study, str, Sequence[Run]], list[Section]]] = {
 
 
 def make_sections(runs: Sequence[Run]) -> list[Section]:
-    """The sections of every study that has one."""
+    """The sections of every study that has one. One that does not say which runs it shows, shows all of its study."""
     return [
-        section
-        for scale in scales(runs)
+        section if section.shows else replace(section, shows=keys(study.lines, scale))
         for study in REPRODUCTIONS.values()
         if has_section(study)
+        for scale in scales(runs)
         for section in SECTIONS[study.section](study, scale, runs)
     ]
 

@@ -56,6 +56,12 @@ def key(request: Request) -> Key:
     return request.experiment, request.model, request.scale, tuple(sorted(request.settings))
 
 
+def keys(lines: Iterable[tuple[str, Variant]], scale: str) -> frozenset[Key]:
+    """Of every experiment and variant, at each learning rate that is tried."""
+    found = ((asked(experiment, variant, scale), variant) for experiment, variant in lines)
+    return frozenset(key(at_rate(request, rate)) for request, variant in found for rate in variant.rates)
+
+
 def label(variant: Variant) -> str:
     """A model's name with what makes it another one."""
     words = [variant.model]

@@ -18,6 +18,7 @@ from .groups import Group
 COLOURS = {model.name: model.colour for model in NAMED}
 DASHES = {model.name: model.dash for model in NAMED}
 MARKERS = {model.name: model.marker for model in NAMED}
+OTHER = "#777777"  # a model without looks of its own, such as a teacher
 ACROSS = {"step": "training steps", "cpu_seconds": "training (CPU seconds)"}
 STYLE: dict[Any, Any] = {
     "font.size": 9,
@@ -49,15 +50,15 @@ def plot_curve(axis: Axes, group: Group, across: str, metric: str, *, skip: int 
     axis.plot(
         x,
         mean,
-        color=COLOURS[group.model],
-        ls=DASHES[group.model],
+        color=COLOURS.get(group.model, OTHER),
+        ls=DASHES.get(group.model, "-"),
         lw=1.4,
-        marker=MARKERS[group.model],
+        marker=MARKERS.get(group.model, "o"),
         ms=3.5,
         markevery=max(1, len(x) // 6),
         label=group.label,
     )
-    axis.fill_between(x, low, high, color=COLOURS[group.model], alpha=0.12, lw=0)
+    axis.fill_between(x, low, high, color=COLOURS.get(group.model, OTHER), alpha=0.12, lw=0)
 
 
 def counted(found: Sequence[Group]) -> bool:

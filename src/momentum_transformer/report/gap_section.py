@@ -1,16 +1,18 @@
 """The gap between softmax and linear attention: who closes how much of it, which part does it, and what it takes."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..experiments.experiment import Study, Variant
 from ..experiments.gap import APART, CROWDED, FITTED, GAP_TASKS, HEADS, SIZED, WITHOUT, GapTask
 from ..experiments.runs import Request
 from ..experiments.sizes import state_bytes
 from . import gap_figures
 from .collect import Run
-from .entries import Entry, Key, at_chance, chosen, entries, error, index, no_gap, shares
+from .entries import Entry, Key, at_chance, chosen, entries, error, index, keys, no_gap, shares
+from .regression_section import regression_section
 from .section import Section
 from .tables import Table, spread
 
@@ -40,12 +42,24 @@ class TaskResult:
         return shares(self.errors(name), self.errors("linear"), self.errors("softmax"))
 
 
-def gap_sections(runs: Sequence[Run]) -> Iterator[Section]:
+def gap_sections(study: Study, scale: str, runs: Sequence[Run]) -> list[Section]:
+    """Shares of the gap, a member taken apart, recall against the size of the state, and regression in context."""
     found = index(runs)
-    for scale in sorted({run.request.scale for run in runs if FITTED in run.request.settings}):
-        for section in (_shares(scale, found), _apart(scale, found), _states(scale, found)):
-            if section is not None:
-                yield section
+    made = [regression_section(scale, found)]
+    if any(FITTED in settings for _, _, other, settings in found if other == scale):
+        parts = [(task.experiment, variant) for task in APART for variant in WITHOUT.values()]
+        sized = [("recall", variant) for variant in SIZED]
+        made = [
+            _showing(_shares(scale, found), study.lines, scale),
+            _showing(_apart(scale, found), parts, scale),
+            _showing(_states(scale, found), sized, scale),
+            *made,
+        ]
+    return [section for section in made if section is not None]
+
+
+def _showing(section: Section | None, lines: Sequence[tuple[str, Variant]], scale: str) -> Section | None:
+    return None if section is None else replace(section, shows=keys(lines, scale))
 
 
 def results(scale: str, found: dict[Key, dict[int, Run]]) -> list[TaskResult]:

@@ -11,19 +11,15 @@ from typing import Any
 import matplotlib.pyplot as plt
 
 from ..durable import make_folder, replace_file
-from ..experiments import REPRODUCTIONS
-from ..experiments.experiment import Variant
-from ..experiments.gap import GAP
 from ..training.run_directory import RunError
 from .collect import Run, collect
-from .contents import has_section, make_sections
+from .contents import make_sections
 from .efficiency import efficiency_sections
+from .entries import key
 from .figures import svg
-from .gap_section import gap_sections
 from .interactive import SCRIPT, interactive, palette
 from .other_runs_section import other_sections
 from .own_data_section import OWN, own_sections
-from .regression_section import regression_sections
 from .section import SETTLED, UNSETTLED, Section
 from .tables import Table
 
@@ -69,11 +65,13 @@ nav { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; }
 def write_report(paths: list[Path], out: Path) -> tuple[Path, list[str]]:
     """Write the page and its parts into `out`; returns the page and a line for each run that was left out."""
     runs, left_out = collect(paths)
-    sections = [*gap_sections(runs), *regression_sections(runs), *make_sections(runs), *own_sections(runs)]
-    sections += efficiency_sections(paths)
-    sections += other_sections(_without_section(runs, {section.name for section in sections}))
+    sections = [*make_sections(runs), *own_sections(runs), *efficiency_sections(paths)]
+    shown = frozenset().union(*(section.shows for section in sections))
+    sections += other_sections(
+        [one for one in runs if key(one.request) not in shown and one.request.experiment not in OWN]
+    )
     drawn = [svg(section.figure) for section in sections]
-    shown = [interactive(section.figure, drawing) for section, drawing in zip(sections, drawn, strict=True)]
+    drawings = [interactive(section.figure, drawing) for section, drawing in zip(sections, drawn, strict=True)]
     page = out / "index.html"
     try:
         make_folder(out)
@@ -83,7 +81,7 @@ def write_report(paths: list[Path], out: Path) -> tuple[Path, list[str]]:
             _write(out / f"{section.name}.md", markdown(section).encode())
             for label, picture in section.gallery:
                 _write(out / f"{section.name}-{label}.png", picture.read_bytes())
-        _write(page, _page(sections, shown, runs, left_out).encode())
+        _write(page, _page(sections, drawings, runs, left_out).encode())
     except OSError as error:
         raise RunError(f"the report cannot be written: {error}; name another place with --out") from None
     plt.close("all")
@@ -139,27 +137,6 @@ def _headline(sections: Sequence[Section]) -> str:
     if not agreed:
         return '<div class="headline"><p>No comparison here comes out the same way in every pair of seeds.</p></div>'
     return f'<div class="headline"><p><b>True in every pair of seeds:</b></p><ul>{agreed}</ul></div>'
-
-
-def _without_section(runs: Sequence[Run], names: set[str]) -> list[Run]:
-    """Runs that no study draws."""
-    studies = [study for study in REPRODUCTIONS.values() if study is not GAP and has_section(study)]
-    drawn = {_line(*line) for study in studies for line in study.lines}
-    gap = {_line(*line) for line in GAP.lines}
-    others = []
-    for run in runs:
-        request = run.request
-        settings = tuple(text for text in request.settings if not text.startswith("train.learning_rate="))
-        line = _line(request.experiment, Variant(request.model, settings))
-        own = _line(request.experiment, Variant(request.model, request.settings))
-        known = own in drawn or request.experiment in OWN
-        if not (known or (f"gap-{request.scale}" in names and line in gap)):
-            others.append(run)
-    return others
-
-
-def _line(experiment: str, variant: Variant) -> tuple[str, str, tuple[str, ...]]:
-    return experiment, variant.model, tuple(sorted(variant.settings))
 
 
 def _section(section: Section, figure: str) -> str:

@@ -1,14 +1,12 @@
 """Regression in context: the error after n examples, beside least squares and one gradient step."""
 
-from collections.abc import Iterator, Sequence
-
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
 from ..experiments.gap import CONVOLVED, GAP_TASKS
 from .collect import Run
-from .entries import Entry, Key, entries, index
+from .entries import Entry, Key, entries, keys
 from .figures import COLOURS, DASHES, MARKERS, STYLE
 from .section import Section
 from .tables import Table
@@ -17,22 +15,14 @@ METHODS = {"least_squares": "least squares", "gradient_step": "one gradient step
 SHOWN = 1e-4  # errors below it are drawn there: least squares ends at zero
 
 
-def regression_sections(runs: Sequence[Run]) -> Iterator[Section]:
-    """One for every scale at which two models or more were run."""
-    found = index(run for run in runs if run.request.experiment == "regression")
-    for scale in sorted({run.request.scale for run in runs if run.request.experiment == "regression"}):
-        section = _section(scale, found)
-        if section is not None:
-            yield section
-
-
 def curve(entry: Entry, name: str) -> np.ndarray:
     """The mean over seeds of an error after 0, 1, 2, … examples."""
     points = entry.request.config.data.points
     return np.array([[run.test[f"{name}_{n}"] for n in range(points + 1)] for run in entry.runs]).mean(0)
 
 
-def _section(scale: str, found: dict[Key, dict[int, Run]]) -> Section | None:
+def regression_section(scale: str, found: dict[Key, dict[int, Run]]) -> Section | None:
+    """Where two models or more were run."""
     task = next(task for task in GAP_TASKS if task.experiment == "regression")
     variants = [variant for variant in task.variants() if CONVOLVED not in variant.settings]
     made = entries("regression", variants, scale, found)
@@ -66,7 +56,8 @@ def _section(scale: str, found: dict[Key, dict[int, Run]]) -> Section | None:
         + ".",
     )
     table = Table(title, columns, tuple(rows))
-    return Section(f"regression-{scale}", title, intro, _figure(lines, methods), table, findings)
+    shown_runs = keys((("regression", variant) for variant in task.variants()), scale)
+    return Section(f"regression-{scale}", title, intro, _figure(lines, methods), table, findings, shows=shown_runs)
 
 
 def _figure(lines: dict[str, np.ndarray], methods: dict[str, np.ndarray]) -> Figure:

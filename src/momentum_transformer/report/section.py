@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from .entries import Key
 from .tables import Table
 
 
@@ -20,6 +21,7 @@ class Section:
     gallery: tuple[tuple[str, Path], ...] = ()  # (label, PNG)
     more: tuple[Table, ...] = ()
     texts: tuple[tuple[str, str], ...] = ()  # (label, what the model wrote)
+    shows: frozenset[Key] = frozenset()  # runs that need no other section
 
 
 SETTLED = "yes, in every pair of seeds"

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from ..experiments.translation.translation_scales import PAPER_TABLE, TEACHER
 from ..experiments.translation.translation_scoring import read_steps
-from .figures import COLOURS, DASHES, MARKERS, STYLE
+from .figures import COLOURS, DASHES, MARKERS, OTHER, STYLE
 from .groups import Group
 from .section import Section, separated
 from .tables import Table, spread
@@ -198,7 +198,7 @@ def _bars(axis: Axes, found: Sequence[Group]) -> None:
     places = np.arange(len(found))[::-1]
     for alone, offset in ((False, 0.2), (True, -0.2)):
         speeds = [speed(group, "source", alone=alone) or 0.0 for group in found]
-        colours: list[Any] = [COLOURS.get(group.model, "#777777") for group in found]
+        colours: list[Any] = [COLOURS.get(group.model, OTHER) for group in found]
         drawn = axis.barh(
             places + offset, speeds, 0.38, color=colours, hatch="///" if alone else "", edgecolor="white"
         )
