@@ -34,3 +34,11 @@ def test_a_run_that_only_a_study_of_many_parts_names_is_shown(tmp_path: Path) ->
     page, left_out = write_report([tmp_path / "runs"], tmp_path / "report")
     assert not left_out
     assert "gated-delta" in page.read_text()
+
+
+def test_a_scale_that_only_some_parts_of_a_study_have_is_no_obstacle(tmp_path: Path) -> None:
+    request = Request("copy", "linear", "medium", 0)
+    add_run(tmp_path / "runs", request, {"accuracy": 0.4})
+    page, left_out = write_report([tmp_path / "runs"], tmp_path / "report")
+    assert not left_out
+    assert "scale medium" in page.read_text()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..experiments import EXPERIMENTS
 from ..experiments.experiment import Variant
 from ..experiments.gap import CONVOLVED, GapTask
 from ..experiments.runs import Request
@@ -58,8 +59,12 @@ def key(request: Request) -> Key:
 
 def keys(lines: Iterable[tuple[str, Variant]], scale: str) -> frozenset[Key]:
     """Of every experiment and variant, at each learning rate that is tried."""
-    found = ((asked(experiment, variant, scale), variant) for experiment, variant in lines)
-    return frozenset(key(at_rate(request, rate)) for request, variant in found for rate in variant.rates)
+    return frozenset(
+        key(at_rate(asked(experiment, variant, scale), rate))
+        for experiment, variant in lines
+        if scale in EXPERIMENTS[experiment].minutes  # of the scales that it has
+        for rate in variant.rates
+    )
 
 
 def label(variant: Variant) -> str:
