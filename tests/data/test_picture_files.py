@@ -153,12 +153,14 @@ def test_a_folder_without_enough_pictures_says_what_it_has(tmp_path: Path) -> No
     with pytest.raises(DataError, match=r"has no pictures whose names end in \.png, \.jpg, \.jpeg$"):
         load_pictures(tmp_path, size=4, colour=False)
     (tmp_path / "notes.txt").write_text("words")
-    with pytest.raises(DataError, match=r"it has 1 files of other kinds, such as notes\.txt"):
+    with pytest.raises(DataError, match=r"other files in it: 1, such as notes\.txt"):
         load_pictures(tmp_path, size=4, colour=False)
     with pytest.raises(DataError, match=r"notes\.txt is no tar archive"):
         load_pictures(tmp_path / "notes.txt", size=4, colour=False)
     with pytest.raises(DataError, match="has 9 pictures, which are too few; 10 are the least"):
         load_pictures(folder_of(tmp_path, 9), size=4, colour=False)
+    with pytest.raises(DataError, match=r"00\.png is one file; --source takes a folder of pictures"):
+        load_pictures(tmp_path / "0" / "00.png", size=4, colour=False)
 
 
 def test_more_pictures_than_memory_is_meant_for_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from momentum_transformer.data.folder import DataError
 from momentum_transformer.data.packed_text import Windows
 from momentum_transformer.experiments.configuration import ConfigurationError
 from momentum_transformer.experiments.runs import Request, run_training
@@ -66,6 +67,14 @@ def test_shards_are_rows_of_the_batch_and_validation_is_always_the_same(source: 
     assert torch.equal(first, second)
     with pytest.raises(ConfigurationError, match=r"train\.select must be loss"):
         _ = Request("text", "linear", "tiny", settings=("train.select=accuracy",)).config
+
+
+def test_a_text_that_is_too_short_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "short.txt"
+    path.write_text("short\n")
+    task = TextTask(Request("text", "linear", "tiny", settings=(f"data.source={path}",)).config, 0)
+    with pytest.raises(DataError, match=r"short\.txt: 6 tokens, of which 5 are for training; .* needs more"):
+        task.prepare()
 
 
 def test_scale_small_is_the_setting_for_a_cpu() -> None:

@@ -150,6 +150,8 @@ def test_runs_under_way_are_followed(page: Any, folder: Path) -> None:
     note(run, {"step": 0, "text": MARKUP}, file="samples.jsonl")
     page.locator(f"{card(name)} .state", has_text="under way: step 20 of 100, 5 tokens/s").wait_for(timeout=30_000)
     assert page.locator(f"{card(name)} .now").text_content() == "loss now: train 1.5000, validation 3.0000"
+    ticks = page.locator(f"{card(name)} svg text.tick.end").all_text_contents()[:4]
+    assert len(set(ticks)) == 4, ticks  # losses that hardly differ have more digits
     page.locator(f"{card(name)} svg").hover(position={"x": 60, "y": 60})
     assert "train 2.0000 at 10" in page.locator(f"{card(name)} .readout").text_content()
     page.get_by_text("Samples as training goes").click()

@@ -56,7 +56,7 @@ def write_text(
         written, seconds = written + tokens - writer.left, seconds + time.perf_counter() - started
         text, state = writer.seen, writer.state_bytes()
     if written:
-        speed = f"{written:,} tokens in {seconds:.1f} s: {written / seconds:,.0f} tokens/s"
+        speed = f"{written:,} token{'s' * (written != 1)} in {seconds:.1f} s: {written / seconds:,.0f} tokens/s"
         sys.stderr.write(f"{speed}, a state of {state:,} bytes\n")
 
 

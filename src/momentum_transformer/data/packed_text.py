@@ -43,9 +43,7 @@ class PackedText(NamedTuple):
         """Places of the tokens for training, validation and test."""
         n = len(self.tokens)
         end = n - round(TEST * n)
-        start = end - round(validation * n)
-        if not 0 < start < end < n:
-            raise DataError(f"the text has {n:,} tokens, which are too few for training, validation and test")
+        start = max(0, end - round(validation * n))
         return {"training": range(start), "validation": range(start, end), "test": range(end, n)}
 
     def windows(self, part: range, length: int) -> Windows:

@@ -38,6 +38,8 @@ def load_pictures(source: Path, *, size: int, colour: bool) -> ImageSet:
     """All pictures as `size` × `size` pixels, grey or RGB: a tenth of them to test on, the same one in every run."""
     if not source.exists():
         raise DataError(f"there is no folder {source}; check the path")
+    if source.suffix.lower() in SUFFIXES and not source.is_dir():
+        raise DataError(f"{source} is one file; --source takes a folder of pictures, or a tar archive of them")
     files = _files(source) if source.is_dir() else [source]
     identity = {"encoding": ENCODING, "size": size, "colour": colour, "files": _digest(files)}
     pixels = cached("pictures", identity, lambda: _encode(source, files, size, colour))["pixels"]
@@ -56,7 +58,7 @@ def _files(folder: Path) -> list[Path]:
     inside = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith(".")]
     found = [path for path in inside if path.suffix.lower() in SUFFIXES]
     if not found:
-        others = f"; it has {len(inside):,} files of other kinds, such as {inside[0].name}" if inside else ""
+        others = f"; other files in it: {len(inside):,}, such as {inside[0].name}" if inside else ""
         raise DataError(f"{folder} has no pictures whose names end in {', '.join(SUFFIXES)}{others}")
     if len(found) > MOST_PICTURES:
         raise DataError(f"{folder} has {len(found):,} pictures; {MOST_PICTURES:,} are the most")

@@ -178,11 +178,12 @@ class TextTask:
     def parts(self) -> dict[str, range]:
         """Places of the tokens for training, validation and test."""
         parts, context = self.text.split(self.config.data.validation), self.config.data.context
+        texts = ", ".join(map(str, self.files[:3])) + (", …" if len(self.files) > 3 else "")
         for name, part in parts.items():
             if len(part) <= context:
                 raise DataError(
-                    f"a window of data.context = {context} does not fit into the {len(part):,} tokens for {name}; "
-                    "take more text, or change data.context or data.validation"
+                    f"{texts}: {len(self.text.tokens):,} tokens, of which {len(part):,} are for {name}; a window of "
+                    f"data.context = {context} needs more: take more text, or change data.context or data.validation"
                 )
         return parts
 

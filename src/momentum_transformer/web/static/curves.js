@@ -43,10 +43,11 @@ export function drawLosses(svg, curves, { steps, readout }) {
   const x = (step) => MARGIN.left + ((right - MARGIN.left) * step) / last;
   const y = (loss) => bottom - ((bottom - MARGIN.top) * (scale(loss) - floor + room)) / (ceil - floor + 2 * room);
   const parts = [];
-  for (let tick = 0; tick <= 3; tick++) {
-    const loss = unscale(floor + ((ceil - floor) * tick) / 3);
+  const ticks = [0, 1, 2, 3].map((tick) => unscale(floor + ((ceil - floor) * tick) / 3));
+  const digits = [3, 4].find((n) => new Set(ticks.map((loss) => loss.toPrecision(n))).size === ticks.length) ?? 5;
+  for (const loss of ticks) {
     parts.push(element("line", { class: "grid", x1: MARGIN.left, x2: right, y1: y(loss), y2: y(loss) }));
-    parts.push(element("text", { class: "tick end", x: MARGIN.left - 6, y: y(loss) + 4 }, loss.toPrecision(3)));
+    parts.push(element("text", { class: "tick end", x: MARGIN.left - 6, y: y(loss) + 4 }, loss.toPrecision(digits)));
   }
   parts.push(element("text", { class: "tick", x: MARGIN.left, y: height - 6 }, "0"));
   parts.push(element("text", { class: "tick end", x: right, y: height - 6 }, `step ${last.toLocaleString("en")}`));
