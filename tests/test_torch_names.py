@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from momentum_transformer import (
+    MomentumAttention,
     SoftmaxAttention,
     momentum_attention,
 )
@@ -131,6 +132,11 @@ def test_gradients_reach_every_weight() -> None:
 def test_the_encoder_refuses_what_it_cannot_do(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(encoder(), tokens())
+
+
+def test_a_layer_says_how_its_tokens_mix() -> None:
+    layer = TransformerEncoderLayer(16, 2, 32, attention=MomentumAttention(beta=0.3, gamma=0.8))
+    assert "MomentumAttention(beta=0.3, gamma=0.8)" in str(TransformerEncoder(layer, 2))
 
 
 def test_the_call_of_torch_is_momentum_attention() -> None:

@@ -8,6 +8,7 @@ import torch.nn.functional as F  # noqa: N812 (the field's name for it)
 from torch import Tensor, nn
 
 from ..ops.checks import check_choice
+from .description import described
 from .dropout import Dropout
 from .linear_layer import Linear
 from .residual import Residual
@@ -36,6 +37,9 @@ class Attention(nn.Module):
         self.separate_keys = self.uses_keys(mixer)
         if not self.separate_keys:  # nothing waits for gradients that never come
             self.key.requires_grad_(False)
+
+    def extra_repr(self) -> str:
+        return f"heads={self.heads}, mixer={described(self.choice)}"
 
     @staticmethod
     def uses_keys(mixer: Mixer) -> bool:

@@ -1,15 +1,12 @@
 """A model in a few lines, for print(model): how its tokens mix, with β and γ, its sizes, its parameters."""
 
-import dataclasses
 from itertools import groupby
-from typing import Any
 
 from torch import nn
 
 from ..layers.block import Attention
+from ..layers.description import ALWAYS, described
 from ..layers.paper_mixers import LearnedMomentum
-
-ALWAYS = ("beta", "gamma")  # shown also where they have their default
 
 
 def summary(model: nn.Module) -> str:
@@ -25,20 +22,6 @@ def summary(model: nn.Module) -> str:
         order = "causal" if layers[0].causal else "not causal"
         lines.append(f"width {layers[0].query.in_features}, {layers[0].heads} heads, {order}")
     return "\n  ".join(lines)
-
-
-def described(thing: Any) -> str:
-    """A frozen object as its name, its β and γ, and every option that is not the default."""
-    if not dataclasses.is_dataclass(thing):
-        return getattr(thing, "__name__", repr(thing))
-    options = []
-    for field in dataclasses.fields(thing):
-        value = getattr(thing, field.name)
-        made = field.default_factory
-        default = field.default if made is dataclasses.MISSING else made()
-        if field.name in ALWAYS or value != default:
-            options.append(f"{field.name}={described(value)}")
-    return f"{type(thing).__name__}({', '.join(options)})"
 
 
 def _learned(layers: list[Attention]) -> str:
