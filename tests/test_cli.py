@@ -129,8 +129,11 @@ def test_of_many_processes_one_speaks(capsys: pytest.CaptureFixture[str], monkey
         (["generate", "nowhere", "--prompt", "x"], "momentum: nowhere is not a run directory: it has no config.json"),
         (["evaluate", "nowhere"], "momentum: nowhere is not a run directory: it has no config.json"),
         (["export", "nowhere", "out"], "momentum: nowhere is not a run directory: it has no config.json"),
-        (["report", "nowhere"], "momentum: there is no nowhere"),
-        (["serve", "nowhere", "--port", "0"], "momentum: there is no nowhere"),
+        (["translate"], "momentum: momentum translate needs RUN (a run directory)\n"),
+        (["export", "x"], "momentum: momentum export needs PATH (the folder to make)\n"),
+        (["report"], "momentum: there is no folder runs; name one with runs in it"),
+        (["report", "nowhere"], "momentum: there is no folder nowhere; name one with runs in it"),
+        (["serve", "nowhere", "--port", "0"], "momentum: there is no folder nowhere; name one with runs in it"),
         (["serve", ".", "--port", "70000"], "momentum: --port must be from 0 to 65535, not 70000"),
         (
             ["serve", ".", "--port", "0"],

@@ -184,4 +184,8 @@ def _first_sentence(box: str) -> str:
         option, trouble, given = found.groups()
         if trouble in NUMBERS:
             return f"{option} must be {NUMBERS[trouble]}, not {given}"
+    if found := re.fullmatch(r"Missing from (momentum \w+): (.*)", " ".join(said)):
+        command, missing = found.groups()
+        asked = (part.strip(" .").split(maxsplit=1) for part in missing.split("(required)") if part.strip())
+        return f"{command} needs {', '.join(f'{name} ({what[0].lower()}{what[1:]})' for name, what in asked)}"
     return " ".join(said) or "these words make no command; momentum --help shows which do"

@@ -229,7 +229,7 @@ class Report:
     Example: momentum report runs --out report
     """
 
-    runs: Positional[tuple[Path, ...]]
+    runs: Positional[tuple[Path, ...]] = (Path("runs"),)
     """Run directories, or folders that hold them."""
     out: Path = Path("report")
     """Where the report goes."""

@@ -93,7 +93,7 @@ def test_runs_that_make_nothing_to_see_or_are_broken_are_left_out_of_a_folder(ru
 def test_a_named_run_must_be_usable(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is a run of copy, which neither draws, translates nor writes"):
         load_models([runs / "copy" / "linear" / "tiny-seed0"])
-    with pytest.raises(RunError, match="there is no nowhere"):
+    with pytest.raises(RunError, match="there is no folder nowhere"):
         load_models([Path("nowhere")])
     with pytest.raises(
         RunError, match=r"no trained run that draws, translates or writes in .*; make one: momentum train digits"

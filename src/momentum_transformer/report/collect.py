@@ -59,7 +59,7 @@ def collect(paths: list[Path]) -> tuple[list[Run], list[str]]:
     runs, left_out = [], []
     for root in paths:
         if not root.exists():
-            raise RunError(f"there is no {root}")
+            raise RunError(f"there is no folder {root}; name one with runs in it")
         for directory in find_runs(root):
             try:
                 lines = directory.metrics()

@@ -74,7 +74,7 @@ def load_models(paths: Sequence[Path], data_dir: Path | None = None) -> Loaded:
     missing: list[str] = []
     for path in paths:
         if not path.exists():
-            raise RunError(f"there is no {path}")
+            raise RunError(f"there is no folder {path}; name one with runs in it")
         if (path / "config.json").exists():
             runs[path.resolve()] = _load(path, data_dir)
             continue
