@@ -128,7 +128,8 @@ def test_unfinished_runs_are_left_out_and_named(runs: Path, tmp_path: Path) -> N
     _, left_out = write_report([tmp_path / "runs"], tmp_path / "report")
     (line,) = left_out
     assert re.fullmatch(
-        rf"{victim}: not finished, [\d,]+ of [\d,]+ steps; validation: .*bits_per_dim \d\.\d{{4}}.*", line
+        rf"{victim}: not finished, [\d,]+ of [\d,]+ steps; validation at step [\d,]+: .*bits_per_dim \d\.\d{{4}}.*",
+        line,
     )
     (victim / "metrics.jsonl").write_text("")
     _, left_out = write_report([tmp_path / "runs"], tmp_path / "report")

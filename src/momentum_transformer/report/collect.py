@@ -93,9 +93,9 @@ def _so_far(directory: RunDirectory, lines: list[dict[str, Any]]) -> str:
     if not reached:
         return "not finished"
     _, config = load_run(directory.path)
-    last = reached[-1]
-    scores = (f"{name} {value:.4f}" for name, value in last.items() if name not in BESIDES)
-    return f"not finished, {last['step']:,} of {config.train.steps:,} steps; validation: {', '.join(scores)}"
+    last, step = reached[-1], max(line["step"] for line in lines if "step" in line)
+    scores = ", ".join(f"{name} {value:.4f}" for name, value in last.items() if name not in BESIDES)
+    return f"not finished, {step:,} of {config.train.steps:,} steps; validation at step {last['step']:,}: {scores}"
 
 
 def last_text(run: Run) -> str:
