@@ -150,14 +150,28 @@ def test_runs_under_way_are_followed(page: Any, folder: Path) -> None:
     note(run, {"step": 0, "text": MARKUP}, file="samples.jsonl")
     page.locator(f"{card(name)} .state", has_text="under way: step 20 of 100, 5 tokens/s").wait_for(timeout=30_000)
     assert page.locator(f"{card(name)} .now").text_content() == "loss now: train 1.5000, validation 3.0000"
-    ticks = page.locator(f"{card(name)} svg text.tick.end").all_text_contents()[:4]
-    assert len(set(ticks)) == 4, ticks  # losses that hardly differ have more digits
     page.locator(f"{card(name)} svg").hover(position={"x": 60, "y": 60})
     assert "train 2.0000 at 10" in page.locator(f"{card(name)} .readout").text_content()
     page.get_by_text("Samples as training goes").click()
     assert page.locator(f"{card(name)} .samples li").all_text_contents() == [f"step 0{MARKUP}"]
     note(run, train(100, 1.2), {"kind": "end", "step": 100})
     page.locator(f"{card(name)} .state", has_text="finished: step 100 of 100").wait_for(timeout=30_000)
+
+
+@pytest.mark.parametrize("losses", [(2.0, 0.0021), (5.561, 5.5565)])
+def test_the_losses_beside_a_curve_differ_and_are_whole(
+    browser: Any, tmp_path: Path, losses: tuple[float, float]
+) -> None:
+    note(begin(tmp_path), *(train(10 * i, loss) for i, loss in enumerate(losses, 1)))
+    page = browser.new_page()
+    with serving(Studio([FakeModel()]), Watch([tmp_path])) as port:
+        page.goto(f"http://127.0.0.1:{port}/#training")
+        page.get_by_text(f"train {losses[1]:.4f}").wait_for()
+        labels = page.locator(f"{card('text gated-delta')} svg text.tick.end")
+        assert len(set(labels.all_text_contents()[:4])) == 4
+        edge = page.locator(f"{card('text gated-delta')} svg").bounding_box()["x"]
+        assert all(labels.nth(i).bounding_box()["x"] >= edge for i in range(4))
+        page.close()
 
 
 def test_without_writers_the_view_says_how_to_get_one(browser: Any) -> None:

@@ -65,7 +65,11 @@ def typed_lines() -> Iterator[str]:
     while True:
         try:
             yield input(ASKED if sys.stdin.isatty() else "")
-        except EOFError:
+        except (EOFError, KeyboardInterrupt) as end:
+            if sys.stdin.isatty():
+                sys.stdout.write("\n")  # what follows does not stand behind the question
+            if isinstance(end, KeyboardInterrupt):
+                raise
             return
         except UnicodeDecodeError:
             raise ConfigurationError("standard input is not UTF-8; convert it, for example by iconv") from None

@@ -40,16 +40,18 @@ export function drawLosses(svg, curves, { steps, readout }) {
   const room = (ceil - floor || Math.abs(ceil) || 1) * 0.05;
   const last = Math.max(1, steps ?? 0, ...all.map(([step]) => step));
   const [right, bottom] = [width - MARGIN.right, height - MARGIN.bottom];
-  const x = (step) => MARGIN.left + ((right - MARGIN.left) * step) / last;
-  const y = (loss) => bottom - ((bottom - MARGIN.top) * (scale(loss) - floor + room)) / (ceil - floor + 2 * room);
-  const parts = [];
   const ticks = [0, 1, 2, 3].map((tick) => unscale(floor + ((ceil - floor) * tick) / 3));
   const digits = [3, 4].find((n) => new Set(ticks.map((loss) => loss.toPrecision(n))).size === ticks.length) ?? 5;
-  for (const loss of ticks) {
-    parts.push(element("line", { class: "grid", x1: MARGIN.left, x2: right, y1: y(loss), y2: y(loss) }));
-    parts.push(element("text", { class: "tick end", x: MARGIN.left - 6, y: y(loss) + 4 }, loss.toPrecision(digits)));
+  const labels = ticks.map((loss) => loss.toPrecision(digits));
+  const left = Math.max(MARGIN.left, 10 + 7 * Math.max(...labels.map((label) => label.length)));
+  const x = (step) => left + ((right - left) * step) / last;
+  const y = (loss) => bottom - ((bottom - MARGIN.top) * (scale(loss) - floor + room)) / (ceil - floor + 2 * room);
+  const parts = [];
+  for (const [i, loss] of ticks.entries()) {
+    parts.push(element("line", { class: "grid", x1: left, x2: right, y1: y(loss), y2: y(loss) }));
+    parts.push(element("text", { class: "tick end", x: left - 6, y: y(loss) + 4 }, labels[i]));
   }
-  parts.push(element("text", { class: "tick", x: MARGIN.left, y: height - 6 }, "0"));
+  parts.push(element("text", { class: "tick", x: left, y: height - 6 }, "0"));
   parts.push(element("text", { class: "tick end", x: right, y: height - 6 }, `step ${last.toLocaleString("en")}`));
   for (const [name, points] of Object.entries(curves)) {
     const at = points.map(([step, loss]) => `${x(step).toFixed(1)},${y(loss).toFixed(1)}`).join(" ");
@@ -60,7 +62,7 @@ export function drawLosses(svg, curves, { steps, readout }) {
   svg.replaceChildren(...parts, cursor);
   svg.onpointermove = (event) => {
     const box = svg.getBoundingClientRect();
-    const step = (((event.clientX - box.left) / box.width) * width - MARGIN.left) / (right - MARGIN.left) * last;
+    const step = (((event.clientX - box.left) / box.width) * width - left) / (right - left) * last;
     const near = Object.entries(curves).filter(([, points]) => points.length > 0).map(([name, points]) =>
       [name, points.reduce((best, point) => (Math.abs(point[0] - step) < Math.abs(best[0] - step) ? point : best))]);
     readout.textContent = near.map(([name, [at, loss]]) => `${name} ${loss.toFixed(4)} at ${at.toLocaleString("en")}`).join(" · ");
