@@ -85,6 +85,15 @@ def test_one_client_has_a_share_of_the_requests(monkeypatch: pytest.MonkeyPatch)
     assert "of your address" in refused.text
 
 
+def test_half_a_request_takes_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "REQUESTS_PER_CLIENT", 3)
+    with serving(Studio([FakeModel()])) as port, ExitStack() as stack:
+        for _ in range(9):
+            held = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            held.sendall(KINDS["half a body"])
+        assert status(port) == 200
+
+
 def test_only_who_has_the_link_comes_in() -> None:
     app = create_app(Studio([FakeModel()]), token="a-secret")
     with TestClient(app, base_url="http://localhost") as stranger:

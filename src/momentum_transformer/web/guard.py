@@ -4,7 +4,8 @@ Another web site in the same browser sends its own Origin. A site whose name was
 rebinding) sends its own Host; plain addresses cannot be pointed elsewhere, so they are all allowed.
 
 Where others than this machine can reach the server, the link that it prints holds a token. Who comes by it gets a
-cookie, and nobody else gets anything. No client may fill all places of viewers: one address has a share of them.
+cookie, and nobody else gets anything. No client may fill all places of viewers: one address has a share of them, and a
+request takes one when all of it has come.
 """
 
 import ipaddress
@@ -16,6 +17,8 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .messages import MAX_BYTES
 
 TOKEN = "token"  # the name in the link
 COOKIE = "momentum-token"
@@ -53,7 +56,10 @@ class Guard:
 
         client = scope["client"][0] if scope.get("client") else ""
         headers = Headers(scope=scope)
-        answer = self._refusal(headers) or self._entrance(scope, headers) or self._full(client) or self._app
+        answer: ASGIApp | None = self._refusal(headers) or self._entrance(scope, headers)
+        if answer is None:
+            receive = await _arrived(receive)
+            answer = self._full(client) or self._app
         self._requests[client] += 1
         try:
             await answer(scope, receive, send_confined)
@@ -100,6 +106,21 @@ class Guard:
         except ValueError:
             return False
         return True
+
+
+async def _arrived(receive: Receive) -> Receive:
+    """Wait for a whole request, or for more than any may have; what then gives it out again."""
+    body, last = bytearray(), await receive()
+    body += last.get("body", b"")
+    while last.get("more_body") and len(body) <= MAX_BYTES:
+        last = await receive()
+        body += last.get("body", b"")
+    came: list[Message] = [{**last, "body": bytes(body)}]
+
+    async def again() -> Message:
+        return came.pop() if came else await receive()
+
+    return again
 
 
 def _cookie(headers: Headers) -> str:
