@@ -246,6 +246,26 @@ def test_an_impossible_model_is_one_line_on_the_command_line(capsys: pytest.Capt
         assert out.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ("train.batch_size=99999999999", "needs more memory than there is"),
+        ("train.accumulate=1000000000000", "each needs a row"),
+        ("train.weight_decay=-1", "0 or more, not -1"),
+        ("data.length=0", "8 or more"),
+    ],
+)
+def test_an_impossible_run_is_one_line(
+    setting: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "copy", "--scale", "tiny", "--set", setting, "--out", str(tmp_path / "run")])
+    assert ended.value.code == 2
+    out = capsys.readouterr().err
+    assert reason in out
+    assert out.count("\n") == 1
+
+
 def test_pictures_are_named_once() -> None:
     found = fuzz(given("Pathfinder list", b"imgs/0 sample_0.png 0 1\n" * 2), 1, seed=0)
     assert (found.refused, found.failures) == (1, [])

@@ -5,7 +5,7 @@ import sys
 from typing import get_args
 
 from .arguments import parse
-from .errors import UserError, one_line
+from .errors import UserError, memory_suffices, one_line
 from .options import Command
 from .version import __version__
 
@@ -41,7 +41,8 @@ def _run(command: Command) -> int:
     from .commands import run_command
 
     try:
-        return run_command(command)
+        with memory_suffices():
+            return run_command(command)
     except UserError as error:
         _say(error)
         return 2

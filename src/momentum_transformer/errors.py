@@ -1,10 +1,28 @@
 """What a user is told when something that was given cannot be used."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 MOST_CHARACTERS = 1_000  # of a message
+NO_MEMORY = ("allocate memory", "out of memory")  # what PyTorch's RuntimeErrors say, on CPUs and on GPUs
 
 
 class UserError(Exception):
     """The message is for the user: one line that says what is wrong, where, and what to do."""
+
+
+@contextmanager
+def memory_suffices() -> Iterator[None]:
+    """What needs more memory than there is says so."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not any(words in str(error) for words in NO_MEMORY):
+            raise
+        raise UserError(
+            "this needs more memory than there is; make the model or its batches smaller, "
+            "with --set model.width, train.batch_size or others"
+        ) from error
 
 
 def one_line(error: BaseException) -> str:

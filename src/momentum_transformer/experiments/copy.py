@@ -40,6 +40,13 @@ class CopyData:
     symbols: int = 10
     validation_batches: int = 20
 
+    def __post_init__(self) -> None:
+        if self.length < 8 or self.symbols < 1 or self.validation_batches < 1:
+            raise ValueError(
+                "data.length must be 8 or more, data.symbols and data.validation_batches 1 or more, "
+                f"not {self.length}, {self.symbols} and {self.validation_batches}"
+            )
+
 
 @dataclass(frozen=True)
 class CopyConfig:

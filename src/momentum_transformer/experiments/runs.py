@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 
 from ..data.folder import data_root
+from ..errors import memory_suffices
 from ..training.checkpoint import load_model, read_checkpoint
 from ..training.distributed import World, join_world
 from ..training.loop import evaluate, train
@@ -134,7 +135,8 @@ def run_training(request: Request, out: Path, *, resume: bool, data_dir: Path | 
 
         _led(world, own)
         title = f"{request.experiment} {request.model}"
-        finished = train(task, config.train, run=run, world=world, seed=request.seed, title=title)
+        with memory_suffices():
+            finished = train(task, config.train, run=run, world=world, seed=request.seed, title=title)
         if finished:
             if config.train.parallel == "fsdp":  # a model whose weights are in one place
                 task = make_task(request, config, run, data_root(data_dir, _remembered(run)))
@@ -240,16 +242,13 @@ def run_evaluation(
 
 def make_task(request: Request, config: Any, run: RunDirectory, data_dir: Path) -> Task:
     try:
-        task = EXPERIMENTS[request.experiment].task(config, request.seed, data_dir)
+        with memory_suffices():
+            task = EXPERIMENTS[request.experiment].task(config, request.seed, data_dir)
         if isinstance(task, KnowsItsRun):
             task.at(run.path)
         return task
     except ValueError as error:  # sizes that do not fit together
         raise ConfigurationError(str(error)) from None
-    except RuntimeError as error:
-        if "allocate memory" not in str(error):
-            raise
-        raise ConfigurationError("this model needs more memory than there is; make it smaller with --set") from None
 
 
 def _conclude(task: Task, run: RunDirectory, world: World) -> None:

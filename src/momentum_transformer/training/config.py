@@ -40,6 +40,8 @@ class TrainConfig:
         for name in ("learning_rate", "clip_norm", "epsilon"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"train.{name} must be positive, not {getattr(self, name)}")
+        if not self.weight_decay >= 0:
+            raise ValueError(f"train.weight_decay must be 0 or more, not {self.weight_decay}")
         if self.parallel == "fsdp" and self.compile:
             raise ValueError("train.parallel=fsdp does not go with train.compile")
         if self.parallel == "fsdp" and self.precision == "float16":
