@@ -121,7 +121,6 @@ def test_contexts_become_a_table_and_a_figure() -> None:
     assert contexts.draw(record) == contexts.draw(record)
 
 
-@pytest.mark.slow
 def test_scaling_measures_what_processes_send() -> None:
     one, two = scaling.rows(length=2048, rounds=1, models=["momentum-delta"])
     assert (one["processes"], one["bytes"], one["messages"]) == (1, 0, 0)
