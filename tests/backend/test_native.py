@@ -493,7 +493,10 @@ def test_sanitizers_find_nothing(tmp_path: Path, instruction_set: str) -> None:
     here = Path(__file__)
     files = [
         here,
-        *(here.with_name(f"test_{name}.py") for name in ("bidirectional", "cached_step", "members", "surroundings")),
+        *(
+            here.with_name(f"test_{name}.py")
+            for name in ("bidirectional", "border", "cached_step", "members", "surroundings")
+        ),
         here.parents[1] / "decoding" / "test_decoder.py",
     ]
     run = subprocess.run(

@@ -176,7 +176,8 @@ inline Vec<float> exp_negative(Vec<float> x) {
     p = p * r + 4.999999404e-1f;
     p = p * r + 1.f;
     p = p * r + 1.f;
-    Mask<float> bits = (Mask<float>)p + ((Mask<float>)t << 23);
+    using Bits = typename VectorOf<uint32_t, width<float>>::V;  // far below -87.3 this overflows, and is not used
+    Bits bits = (Bits)p + ((Bits)t << 23);
     return x < -87.3f ? Vec<float>{} : (Vec<float>)bits;
 }
 inline Vec<double> exp_negative(Vec<double> x) {
@@ -191,7 +192,8 @@ inline Vec<double> exp_negative(Vec<double> x) {
                                          1. / 6,          0.5,            1.,            1.};
     Vec<double> p = splat(inverse_factorials[0]);
     for (int i = 1; i < 14; i++) p = p * r + inverse_factorials[i];
-    Mask<double> bits = (Mask<double>)p + ((Mask<double>)t << 52);
+    using Bits = typename VectorOf<uint64_t, width<double>>::V;
+    Bits bits = (Bits)p + ((Bits)t << 52);
     return x < -708. ? Vec<double>{} : (Vec<double>)bits;
 }
 
