@@ -1,20 +1,14 @@
 """A compiled model of Transformers on our kernels says what Transformers says."""
 
-import os
-
 import pytest
 import torch
 
 pytest.importorskip("transformers", reason="the extra hf is not installed", minversion="5")
 from momentum_transformer.hf import accelerate
+from tests.compiled.marks import COMPILED
 from tests.hf.small_models import VOCABULARY, small_model
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of PyTorch and Transformers themselves
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.skipif(os.environ.get("MOMENTUM_CHECK_SHAPES", "1") == "1", reason="needs MOMENTUM_CHECK_SHAPES=0"),
-]
+pytestmark = COMPILED
 
 
 @pytest.mark.parametrize("architecture", ["qwen3_next", "kimi_linear", "mamba2"])

@@ -3,7 +3,6 @@
 Run by `make test-all` without the shape checks of conftest.py, which no compiler can trace.
 """
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -23,18 +22,12 @@ from momentum_transformer import (
 )
 from momentum_transformer.backend.cpu.causal_operator import SEGMENT
 from tests import family
+from tests.compiled.marks import COMPILED
 from tests.compiled.recorder import Recorder
 from tests.family import masks, needs_native
 from tests.ops.cases import Inputs, assert_all_close, gradients, inputs
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # torch's compiler warns about its own insides
-    pytest.mark.skipif(
-        os.environ.get("MOMENTUM_CHECK_SHAPES", "1") == "1",
-        reason="needs MOMENTUM_CHECK_SHAPES=0",
-    ),
-]
+pytestmark = COMPILED
 
 
 def attend(x: Inputs, key_mask: torch.Tensor | None) -> list[torch.Tensor]:

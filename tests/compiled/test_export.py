@@ -1,6 +1,5 @@
 """torch.export makes one graph with native operators for every length."""
 
-import os
 from typing import Any
 
 import pytest
@@ -11,19 +10,11 @@ from torch.utils._pytree import tree_leaves
 
 from momentum_transformer import AdaptiveMomentumResidual, Encoder, MomentumAttention, momentum_attention
 from momentum_transformer.backend.cpu.causal_operator import SEGMENT
+from tests.compiled.marks import COMPILED
 from tests.compiled.recorder import operators
 from tests.family import needs_native
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # torch's compiler warns about its own insides
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.skipif(
-        os.environ.get("MOMENTUM_CHECK_SHAPES", "1") == "1",
-        reason="needs MOMENTUM_CHECK_SHAPES=0",
-    ),
-    needs_native,
-]
+pytestmark = [*COMPILED, needs_native]
 LENGTHS = (2, 3, 100, SEGMENT, SEGMENT + 1, 700)
 N = Dim("n", min=2, max=4096)
 

@@ -1,11 +1,9 @@
 """Convolution, norm and gate in compiled and exported graphs: native operators, at every length, with gradients."""
 
-import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import pytest
 import torch
 from torch import Tensor
 from torch.export import Dim, export
@@ -15,20 +13,12 @@ from momentum_transformer.layers import Tail
 from momentum_transformer.layers.parts import with_parts
 from momentum_transformer.layers.situation import Mix
 from momentum_transformer.ops.feature_maps import l2_normalized
+from tests.compiled.marks import COMPILED
 from tests.compiled.recorder import Recorder, operators
 from tests.family import needs_native
 from tests.ops.cases import assert_all_close, gradients
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # torch's compiler warns about its own insides
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.skipif(
-        os.environ.get("MOMENTUM_CHECK_SHAPES", "1") == "1",
-        reason="needs MOMENTUM_CHECK_SHAPES=0",
-    ),
-    needs_native,
-]
+pytestmark = [*COMPILED, needs_native]
 FORWARD = {"momentum.short_convolution": 3, "momentum.row_norm": 3, "momentum.causal": 1}
 
 

@@ -1,23 +1,15 @@
 """Our models in Transformers trace as one graph, with gradients and without, and compute the same."""
 
-import os
-
 import pytest
 import torch
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'momentum-transformer[hf]'")
 
 from momentum_transformer.hf import MomentumForCausalLM
+from tests.compiled.marks import COMPILED
 from tests.hf.small import config, gradients, tokens
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # torch's compiler warns about its own insides
-    pytest.mark.skipif(
-        os.environ.get("MOMENTUM_CHECK_SHAPES", "1") == "1",
-        reason="needs MOMENTUM_CHECK_SHAPES=0",
-    ),
-]
+pytestmark = COMPILED
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])

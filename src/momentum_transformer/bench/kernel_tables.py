@@ -1,18 +1,15 @@
 """Measurements of kernels, blocks and training steps as tables of the docs."""
 
-import json
-from pathlib import Path
-
 from ..report.tables import Table
 from .record import commit_of
+from .targets import Record
 
 ATTENTION_SHARE = 0.15  # of a training step, at the most
 SLOWER = 1.05  # than the version before, at the most
 
 
-def attention_table(results: Path) -> str:
+def attention_table(result: Record) -> str:
     """Time, memory and decoding figures of bench/attention_costs.py."""
-    result = json.loads((results / "attention.json").read_text())
     lines = ["| length | momentum: s | × half the length | linear: s |", "|---|---:|---:|---:|"]
     seconds = {(row["attention"], row["n"]): row for row in result["lengths"]}
     for (name, n), row in seconds.items():
@@ -31,9 +28,8 @@ def attention_table(results: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def profile_table(results: Path) -> str:
+def profile_table(result: Record) -> str:
     """Where the time of the native kernels goes, by bench/kernel_profile.py."""
-    result = json.loads((results / "profile.json").read_text())
     parts = {
         "recurrence": "recurrence",
         "features": "φ and packing",
@@ -71,12 +67,8 @@ def profile_table(results: Path) -> str:
     return f"{Table('', columns, tuple(rows)).markdown()}\n{where}\n"
 
 
-def blocks_table(results: Path) -> str:
+def blocks_table(result: Record) -> str:
     """Where the time of a block goes, by bench/blocks.py."""
-    path = results / "blocks.json"
-    if not path.exists():
-        return "Not measured yet: `python -m momentum_transformer.bench.blocks`.\n"
-    result = json.loads(path.read_text())
     around = ("convolution", "gates", "unit rows", "norm and gate")
     parts = ("projections", "feed-forward", "norms and residuals", "recurrence", *around)
     columns = ("(b, n, width, heads, hidden)", "mixer", "block: ms", "in PyTorch's way", "faster", *parts)
@@ -104,9 +96,8 @@ def blocks_table(results: Path) -> str:
     return f"{Table('', columns, tuple(rows)).markdown()}\n{where}\n"
 
 
-def accuracy_table(results: Path) -> str:
+def accuracy_table(result: Record) -> str:
     """The errors that bench/accuracy.py found."""
-    result = json.loads((results / "accuracy.json").read_text())
     columns = ("output_median", "output_worst", "gradient_median", "gradient_worst")
     lines = ["| dtype | backend | " + " | ".join(name.replace("_", ": ") for name in columns) + " |"]
     lines.append("|---|---|" + "---:|" * len(columns))
@@ -123,9 +114,8 @@ def accuracy_table(results: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def training_table(results: Path) -> str:
+def training_table(result: Record) -> str:
     """Where a training step goes, by bench/training_step.py."""
-    result = json.loads((results / "training.json").read_text())
     columns = ("model", "steps", "s a step", "the loop adds", "attention", f"< {100 * ATTENTION_SHARE:.0f} %")
     rows = tuple(
         (
@@ -147,9 +137,8 @@ def training_table(results: Path) -> str:
     return f"{Table('', columns, rows).markdown()}\n{where[0].upper()}{where[1:]}\n"
 
 
-def versions_table(results: Path) -> str:
+def versions_table(result: Record) -> str:
     """Linear and momentum attention against an older version, by bench/older_version.py."""
-    result = json.loads((results / "versions.json").read_text())
     rows = tuple(
         (
             row["case"],
@@ -170,9 +159,8 @@ def versions_table(results: Path) -> str:
     return f"{Table('', columns, rows).markdown()}\n{where}\n"
 
 
-def steps_table(results: Path) -> str:
+def steps_table(result: Record) -> str:
     """Whole training steps against an older version, by bench/older_version.py."""
-    result = json.loads((results / "steps.json").read_text())
     gemm, *rows = result["rows"]
     rate = gemm["product_operations"] / gemm["newer_ms"]  # operations a millisecond
     columns = ("a training step", "before: ms", "now: ms", "before ÷ now", "its matrix products at GEMM's rate: ms")

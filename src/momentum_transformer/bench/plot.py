@@ -7,15 +7,18 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..report.figures import STYLE, svg
+from ..report.figures import COLOURS, DASHES, MARKERS, STYLE, svg
 from .measured_shapes import Shape
 from .targets import Record, crossover
 from .timing import DIRECTIONS
 
+SDPA, MOMENTUM = (
+    {"color": COLOURS[model], "ls": DASHES[model], "marker": MARKERS[model]} for model in ("softmax", "momentum")
+)
 LOOKS: dict[str, dict[str, Any]] = {
-    "native momentum": {"color": "#0072B2", "ls": "-", "marker": "s"},
-    "chunked momentum": {"color": "#E69F00", "ls": "--", "marker": "^"},
-    "SDPA": {"color": "#000000", "ls": "-.", "marker": "o"},
+    "native momentum": MOMENTUM,
+    "chunked momentum": MOMENTUM | {"ls": ":", "mfc": "white"},
+    "SDPA": SDPA,
 }
 ROOFLINE: dict[str, Any] = {"color": "#666666", "ls": (0, (4, 1, 1, 1, 1, 1)), "lw": 1.4}
 # above the curves, because the best of them lie on it

@@ -1,20 +1,14 @@
 """What faults, odd input, crowds and Ctrl-C did, as tables of the docs."""
 
-import json
-from pathlib import Path
-
 from ..report.tables import Table
 from .record import commit_of
+from .targets import Record
 
 KILLS, MUTATIONS = 2_000, 20_000  # of a whole run of tests/faults and of tests/fuzz
 
 
-def faults_table(results: Path) -> str:
+def faults_table(result: Record) -> str:
     """Kills, crashes and full disks, by tests/faults."""
-    path = results / "faults.json"
-    if not path.exists():
-        return "Not run yet: `python -m tests.faults --out results/faults.json`.\n"
-    result = json.loads(path.read_text())
     costs = ("stuck", "lost", "different")
     cells = [(row["what"], f"{row['faults']:,}", *(str(row[cost]) for cost in costs)) for row in result["rows"]]
     total = [sum(row[name] for row in result["rows"]) for name in ("faults", *costs)]
@@ -30,12 +24,8 @@ def faults_table(results: Path) -> str:
     return f"{table}\n{where}.{rest} Command: `{result['command']}`.\n"
 
 
-def fuzz_table(results: Path) -> str:
+def fuzz_table(result: Record) -> str:
     """What tests/fuzz found, parser by parser."""
-    path = results / "fuzz.json"
-    if not path.exists():
-        return "Not run yet: `python -m tests.fuzz --out results/fuzz.json`.\n"
-    result = json.loads(path.read_text())
     columns = ("reader", "mutations", "read", "refused", "tracebacks and crashes", "slowest: s", "most memory: MB")
     rows = [
         (
@@ -57,12 +47,8 @@ def fuzz_table(results: Path) -> str:
     return f"{Table('', columns, tuple(rows)).markdown()}\n{said}\n"
 
 
-def load_table(results: Path) -> str:
+def load_table(result: Record) -> str:
     """Honest viewers under load, by tests/load.py."""
-    path = results / "load.json"
-    if not path.exists():
-        return "Not run yet: `python -m tests.load --out results/load.json`.\n"
-    result = json.loads(path.read_text())
     columns = ("others", "open after 1 s", "after their deadline", "viewers", "served", "median: s", "longest: s")
     kinds = {name: row for name, row in result["rows"].items() if name != "at once"}
     rows = [
@@ -85,12 +71,8 @@ def load_table(results: Path) -> str:
     return f"{Table('', columns, tuple(rows)).markdown()}\n{said}\n"
 
 
-def border_table(results: Path) -> str:
+def border_table(result: Record) -> str:
     """Ctrl-C in native calls, by bench/interrupted_calls.py."""
-    path = results / "border.json"
-    if not path.exists():
-        return "Not run yet: `python -m momentum_transformer.bench.interrupted_calls --out results/border.json`.\n"
-    result = json.loads(path.read_text())
     columns = ("call", "alone: s", "listening for Ctrl-C: s", "Ctrl-C to its end, median: s", "longest: s")
     rows = [
         (row["call"], *(f"{row[key]:.3f}" for key in ("seconds", "listening", "median_delay", "most_delay")))

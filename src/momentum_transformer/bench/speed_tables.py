@@ -1,28 +1,20 @@
 """Measurements of whole models as tables of the docs: many processes, pictures and translations per second."""
 
-import json
-from pathlib import Path
 from typing import Any
+
+from .targets import Record
 
 MODELLED = ("momentum", "gated-delta")  # of the cost model of scaling
 LATENCY, BANDWIDTH = 20e-6, 12.5e9  # seconds a message, bytes a second: assumptions of that model
 
 
-def scaling_tables(results: Path) -> dict[str, str]:
-    """One sequence over processes, by bench/sequence_scaling.py, and what follows for more of them."""
-    path = results / "scaling.json"
-    if not path.exists():
-        missing = (
-            "Not measured yet: `python -m momentum_transformer.bench.sequence_scaling --out results/scaling.json`.\n"
-        )
-        return {"scaling": missing, "scaling-model": missing}
-    result = json.loads(path.read_text())
-    rows = {(row["model"], row["processes"]): row for row in result["rows"]}
-    return {"scaling": scaling_table(result, rows), "scaling-model": scaling_model(result["sizes"]["depth"], rows)}
+def scaling_rows(result: Record) -> dict[tuple[str, int], dict[str, Any]]:
+    return {(row["model"], row["processes"]): row for row in result["rows"]}
 
 
-def scaling_table(result: dict[str, Any], rows: dict[tuple[str, int], dict[str, Any]]) -> str:
-    """One process and two, model by model."""
+def scaling_table(result: Record) -> str:
+    """One sequence over one process and two, model by model, by bench/sequence_scaling.py."""
+    rows = scaling_rows(result)
     of_both = "tokens/s of a core's time, 1 process | 2 processes | ratio | MB a process, 1 | 2"
     lines = [f"| model | {of_both} | bytes a layer and step | the same at 1,024 tokens | messages |"]
     lines.append("|---|" + "---:|" * 8)
@@ -46,8 +38,9 @@ def scaling_table(result: dict[str, Any], rows: dict[tuple[str, int], dict[str, 
     return "\n".join(lines) + "\n"
 
 
-def scaling_model(depth: int, rows: dict[tuple[str, int], dict[str, Any]]) -> str:
+def scaling_model(result: Record) -> str:
     """More processes than there are: work by the token, and exchanges at an assumed latency and bandwidth."""
+    depth, rows = result["sizes"]["depth"], scaling_rows(result)
     lines = [f"| tokens | processes | {' | '.join(f'{name}: tokens/s | efficiency' for name in MODELLED)} |"]
     lines.append("|---:|---:|" + "---:|---:|" * len(MODELLED))
     for tokens, size in ((tokens, size) for tokens in (2**18, 2**24) for size in (8, 64, 256, 1024)):
@@ -63,9 +56,8 @@ def scaling_model(depth: int, rows: dict[tuple[str, int], dict[str, Any]]) -> st
     return "\n".join(lines) + "\n"
 
 
-def generation_table(results: Path, name: str) -> str:
+def generation_table(result: Record) -> str:
     """Images per second, by bench/picture_speed.py."""
-    result = json.loads((results / f"{name}.json").read_text())
     for row in result["rows"]:
         row.setdefault("threads", result["machine"]["threads"])  # of results from before it was noted
     methods = {
@@ -124,12 +116,8 @@ def generation_targets(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def translation_table(results: Path) -> str:
+def translation_table(result: Record) -> str:
     """Tokens per second of the translators, by bench/translation_speed.py, and whether they meet what is asked."""
-    path = results / "translation.json"
-    if not path.exists():
-        return "Not measured yet: `make bench`.\n"
-    result = json.loads(path.read_text())
     rows = {(row["model"], row["batch"], row["length"]): row for row in result["rows"]}
     models = list(dict.fromkeys(model for model, _, _ in rows))
     speeds = list(dict.fromkeys((batch, n) for model, batch, n in rows if model == models[0]))

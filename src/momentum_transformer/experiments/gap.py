@@ -37,6 +37,7 @@ class GapTask:
     chance: float  # what knowing nothing of the sequence scores
     higher: bool = False  # is better
     more: tuple[Variant, ...] = ()  # models that are made for it
+    steps: bool = False  # whether steps to 90 % accuracy are compared, too
 
     def variants(self) -> tuple[Variant, ...]:
         """Every model, with the task's settings."""
@@ -48,8 +49,9 @@ _COPY: dict[str, Any] = {
     "experiment": "copy",
     "metric": "loss",
     "unit": "nats",
-    "chance": 2.0,
-}  # ten symbols, an easy separator
+    "chance": 2.0,  # ten symbols, an easy separator
+    "steps": True,
+}
 _PICTURES: dict[str, Any] = {"settings": (), "metric": "bits_per_dim", "unit": "bits/dim", "chance": 8.0}
 _SYMBOLS: dict[str, Any] = {"settings": (), "metric": "accuracy", "unit": "accuracy", "higher": True}
 # a delta rule that may reflect can count modulo two

@@ -136,13 +136,13 @@ def _task_table(result: TaskResult) -> Table:
                 f"{entry.rate:g}",
                 str(entry.tried),
                 spread(entry.scores(task.metric), digits),
-                *([_steps(entry)] if task.experiment == "copy" else []),
+                *([_steps(entry)] if task.steps else []),
                 share,
                 str(len(entry.runs)),
             )
         )
     columns = ["model", "parameters", "to softmax", "rate", "of rates tried", task.unit]
-    columns += ["steps to 90 %"] if task.experiment == "copy" else []
+    columns += ["steps to 90 %"] if task.steps else []
     note = f", {result.without}" if result.without else ""
     return Table(f"{task.label}{note}", (*columns, "share of the gap closed", "seeds"), tuple(rows))
 
