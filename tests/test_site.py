@@ -13,6 +13,8 @@ from urllib.parse import unquote
 
 import pytest
 
+from .browsers import chromium
+
 for package in ("zensical", "mkdocstrings", "latex2mathml"):
     pytest.importorskip(package, reason="the extra docs is not installed")
 
@@ -126,14 +128,8 @@ def test_the_reference_shows_signatures(built: tuple[Path, str]) -> None:
 
 @pytest.fixture
 def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip("there is no chromium on this machine")
-    with playwright.sync_playwright() as running:
-        started = running.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from momentum_transformer.report.interactive import on_dark
 from momentum_transformer.report.page import write_report
 from momentum_transformer.training.run_directory import RunError
 
+from ..browsers import chromium, new_page
 from ..web.contrast import CONTRAST
 from .made_up import add_run
 
@@ -226,14 +227,9 @@ def test_colours_of_lines_stand_out_on_a_dark_page(colour: str) -> None:
 @pytest.fixture(scope="module")
 def opened(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The page in a browser, which it may not leave."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip("there is no chromium on this machine")
-    path, _ = write_report([runs], tmp_path_factory.mktemp("report"))
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page(viewport={"width": 1200, "height": 900})
+    with chromium() as browser:
+        path, _ = write_report([runs], tmp_path_factory.mktemp("report"))
+        page = new_page(browser, viewport={"width": 1200, "height": 900})
         problems: list[str] = []
         page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: problems.append(str(error)))
@@ -241,7 +237,6 @@ def opened(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any
         page.goto(path.as_uri())
         yield page
         assert not problems
-        browser.close()
 
 
 def test_a_point_says_its_values_under_the_pointer(opened: Any) -> None:

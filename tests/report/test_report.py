@@ -19,6 +19,7 @@ from momentum_transformer.report.section import separated
 from momentum_transformer.report.tables import Table, spread
 from momentum_transformer.training.run_directory import RunDirectory, RunError
 
+from ..browsers import chromium, new_page
 from .made_up import add_translations
 
 SINGLE = [study for study in REPRODUCTIONS.values() if not study.others and not study.then]  # of one experiment
@@ -155,14 +156,9 @@ def test_verdicts_follow_the_numbers() -> None:
 
 
 def test_a_real_browser_shows_every_figure_and_table(runs: Path, tmp_path: Path) -> None:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip("there is no chromium on this machine")
-    page_path, _ = write_report([runs], tmp_path)
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page(viewport={"width": 1200, "height": 900})
+    with chromium() as browser:
+        page_path, _ = write_report([runs], tmp_path)
+        page = new_page(browser, viewport={"width": 1200, "height": 900})
         problems: list[str] = []
         page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
         page.on("request", lambda request: None if request.url.startswith("file:") else problems.append(request.url))
@@ -179,7 +175,6 @@ def test_a_real_browser_shows_every_figure_and_table(runs: Path, tmp_path: Path)
         assert page.evaluate("[...document.images].every(image => image.naturalWidth > 50)")
         assert page.evaluate("document.documentElement.scrollWidth") <= 1200
         assert not problems
-        browser.close()
 
 
 def test_runs_of_no_study_are_listed_and_unknown_ones_left_out(tmp_path: Path) -> None:

@@ -1,28 +1,36 @@
-"""A browser for the tests that need one."""
+"""Pages in a browser."""
 
-import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from tests import browsers
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip("there is no chromium on this machine")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        yield browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
-        browser.close()
+    with browsers.chromium() as started:
+        yield started
 
 
 @pytest.fixture
-def page(browser: Any, home: str, first_model: str) -> Iterator[Any]:
+def new_page(browser: Any) -> Iterator[Callable[[], Any]]:
+    pages: list[Any] = []
+
+    def opened() -> Any:
+        pages.append(browsers.new_page(browser, viewport={"width": 1280, "height": 900}, reduced_motion="reduce"))
+        return pages[-1]
+
+    yield opened
+    for page in pages:
+        page.close()
+
+
+@pytest.fixture
+def page(new_page: Callable[[], Any], home: str, first_model: str) -> Iterator[Any]:
     """The page at `home`, which shows `first_model`; it must not log an error nor ask anyone else for anything."""
-    page = browser.new_page()
+    page = new_page()
     problems: list[str] = []
     page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -31,4 +39,3 @@ def page(browser: Any, home: str, first_model: str) -> Iterator[Any]:
     page.get_by_role("checkbox", name=first_model).wait_for()
     yield page
     assert not problems
-    page.close()

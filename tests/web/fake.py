@@ -2,9 +2,10 @@
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
+from threading import Semaphore
 
 from momentum_transformer.web.page_models import Draft, Example, Picture, RefusedError, Step, Written
 from momentum_transformer.web.server import Server, open_socket
@@ -15,19 +16,42 @@ SMALL = Picture(4, 4, 1)
 
 
 @dataclass
-class FakeModel:
-    """Draws `position + seed`, at 2 bits a byte; the given ones cost 1 bit each."""
+class Fake:
+    """What works in steps: slowly where asked for, and so that a test can tell when it has ended."""
 
     name: str = "fake"
+    _: KW_ONLY
+    note: str = ""
+    pause: float = 0.0  # seconds after a step
+    fail_at: int | None = None
+    log: list[str] = field(default_factory=list)  # the name, once a step
+    ends: Semaphore = field(default_factory=lambda: Semaphore(0))  # released when a piece of work is done or given up
+
+    def steps(self, numbers: Iterable[int]) -> Iterator[int]:
+        try:
+            for number in numbers:
+                if number == self.fail_at:
+                    raise ValueError("made to fail")
+                self.log.append(self.name)
+                yield number
+                time.sleep(self.pause)
+        finally:
+            self.ends.release()
+
+    def has_ended(self) -> bool:
+        """Whether a piece of work ends within a minute."""
+        return self.ends.acquire(timeout=60)
+
+
+@dataclass
+class FakeModel(Fake):
+    """Draws `position + seed`, at 2 bits a byte; the given ones cost 1 bit each."""
+
     subject: str = "ramps"
     picture: Picture = SMALL
     momentum: tuple[float, float] | None = None
     shown: Sequence[bytes] = ()
     bits: float = 2.0
-    pause: float = 0.0  # seconds a byte
-    fail_at: int | None = None
-    log: list[str] = field(default_factory=list)  # the name, once a byte
-    note: str = ""
 
     def examples(self) -> Sequence[bytes]:
         return self.shown
@@ -36,27 +60,18 @@ class FakeModel:
         return 1.0 * len(given)
 
     def draw(self, given: bytes, *, temperature: float, seed: int) -> Iterator[Step]:
-        for position in range(len(given), self.picture.size):
-            if position == self.fail_at:
-                raise ValueError("made to fail")
-            time.sleep(self.pause)
-            self.log.append(self.name)
+        for position in self.steps(range(len(given), self.picture.size)):
             yield Step((position + seed) % 256, self.bits, 100 * (position + 1), self.pause or 1e-6)
 
 
 @dataclass
-class FakeTranslator:
+class FakeTranslator(Fake):
     """Drafts the words in lower case; refinement n writes word n in capitals, and there is nothing more to do."""
 
-    name: str = "fake"
     languages: tuple[str, str] = ("en", "de")
     refinements: int | None = 2
     shown: Sequence[Example] = ()
-    pause: float = 0.0  # seconds a step
-    fail_at: int | None = None
     refuses: str | None = None
-    log: list[str] = field(default_factory=list)  # the name, once a step
-    note: str = ""
 
     def examples(self) -> Sequence[Example]:
         return self.shown
@@ -65,11 +80,7 @@ class FakeTranslator:
         if self.refuses and self.refuses in text:
             raise RefusedError(f"{self.refuses!r} is refused")
         before: tuple[str, ...] | None = None
-        for step in range(1 if self.refinements is None else refinements + 1):
-            if step == self.fail_at:
-                raise ValueError("made to fail")
-            time.sleep(self.pause)
-            self.log.append(self.name)
+        for step in self.steps(range(1 if self.refinements is None else refinements + 1)):
             words = tuple(word.upper() if i < step else word.lower() for i, word in enumerate(text.split()))
             yield Draft(words, 2 * len(words), self.pause or 1e-3)
             if until_fixed and words == before:
@@ -78,27 +89,18 @@ class FakeTranslator:
 
 
 @dataclass
-class FakeWriter:
+class FakeWriter(Fake):
     """Writes the numbers from 1, one a token; its state is flat, or grows with every token."""
 
-    name: str = "fake"
-    note: str = ""
     prompt: str = "Count:"
     grows: bool = False
     begins_again_at: int | None = None  # the token at which a growing state is small again
-    pause: float = 0.0  # seconds a token
-    fail_at: int | None = None
     refuses: str | None = None
-    log: list[str] = field(default_factory=list)  # the name, once a token
 
     def write(self, prompt: str, *, tokens: int, temperature: float, seed: int) -> Iterator[Written]:
         if self.refuses and self.refuses in prompt:
             raise RefusedError(f"{self.refuses!r} is refused")
-        for number in range(1, tokens + 1):
-            if number == self.fail_at:
-                raise ValueError("made to fail")
-            time.sleep(self.pause)
-            self.log.append(self.name)
+        for number in self.steps(range(1, tokens + 1)):
             held = number % (self.begins_again_at or tokens + 1) if self.grows else 1
             yield Written(f" {number + seed}", 1000 * held, self.pause or 1e-3)
 
@@ -132,15 +134,5 @@ def serving(studio: Studio, watch: Watch | None = None) -> Iterator[int]:
         yield port
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive(), "the server does not stop"
-
-
-def still(model: FakeModel | FakeTranslator | FakeWriter) -> bool:
-    """Whether the model has stopped working, waited for up to 10 s and more."""
-    for _ in range(200):
-        before = len(model.log)
-        time.sleep(0.05 + 2 * model.pause)
-        if len(model.log) == before:
-            return True
-    return False

@@ -1,6 +1,6 @@
 """The page in a real browser: draw, pick, complete, stop, move sliders; pixels and numbers are those of the model."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from momentum_transformer.web.studio import Studio
 
 from .cards import card, number
 from .contrast import CONTRAST
-from .fake import FakeModel, serving, still
+from .fake import FakeModel, serving
 
 SIZE = Picture(8, 8, 1)
 EXAMPLE = bytes(range(100, 164))
@@ -24,7 +24,7 @@ def models() -> list[FakeModel]:
         FakeModel("linear", "small", SIZE, shown=[bytes(64), EXAMPLE]),
         FakeModel("momentum", "small", SIZE, momentum=(0.6, 0.9), bits=1.5),
         FakeModel("bad", "small", SIZE, fail_at=40),
-        FakeModel("slow", "large", SLOW, pause=0.001),
+        FakeModel("slow", "large", SLOW, pause=0.01),
         FakeModel("coloured", "colours", Picture(8, 8, 3)),
     ]
 
@@ -122,7 +122,7 @@ def test_stop_and_a_closed_page_end_the_work(page: Any, models: list[FakeModel])
         page.get_by_role("button", name="Complete").click()
         page.locator(f"{card('slow')} dd", has_text="kB").wait_for()
         leave()
-        assert still(slow)
+        assert slow.has_ended()
         assert 0 < len(slow.log) < SLOW.size
         slow.log.clear()
 
@@ -137,8 +137,8 @@ def test_what_cannot_be_asked_is_said(page: Any) -> None:
     assert page.locator("#status").text_content() == "Choose a model first."
 
 
-def test_a_busy_or_absent_server_is_said(browser: Any, home: str) -> None:
-    page = browser.new_page()
+def test_a_busy_or_absent_server_is_said(new_page: Callable[[], Any], home: str) -> None:
+    page = new_page()
     page.goto(home)
     page.get_by_role("checkbox", name="linear").wait_for()
     answers = {
@@ -151,7 +151,6 @@ def test_a_busy_or_absent_server_is_said(browser: Any, home: str) -> None:
         page.get_by_role("button", name="Complete").click()
         page.get_by_text(message, exact=True).wait_for()
         page.unroute("**/draw")
-    page.close()
 
 
 def test_colours_are_sketched_and_completed(page: Any) -> None:

@@ -1,18 +1,19 @@
 """The Text and Training views in a real browser: what models write and how runs go is what is shown."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from momentum_transformer.web import training_view
 from momentum_transformer.web.studio import Studio
 from momentum_transformer.web.training_view import Watch
 
 from .cards import answered, card, number
 from .contrast import CONTRAST
-from .fake import FakeModel, FakeWriter, serving, still
+from .fake import FakeModel, FakeWriter, serving
 from .test_training import begin, note, train
 
 MARKUP = "<img src=x onerror=alert(1)> & co"
@@ -25,7 +26,7 @@ def writers() -> list[FakeWriter]:
         FakeWriter("gated-delta", note="step 40 of 100", refuses="狗"),
         FakeWriter("bad", fail_at=3, refuses="狗"),
         FakeWriter("forgets", grows=True, begins_again_at=30, refuses="狗"),
-        FakeWriter("slow", pause=0.05, refuses="狗"),
+        FakeWriter("slow", pause=0.1, refuses="狗"),
     ]
 
 
@@ -36,7 +37,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def home(writers: list[FakeWriter], folder: Path) -> Iterator[str]:
-    with serving(Studio([], [], writers), Watch([folder])) as port:
+    with pytest.MonkeyPatch.context() as patch, serving(Studio([], [], writers), Watch([folder])) as port:
+        patch.setattr(training_view, "SEARCH_SECONDS", 0.0)
+        patch.setattr(training_view, "LOOK_SECONDS", 0.0)
         yield f"http://127.0.0.1:{port}/"
 
 
@@ -102,7 +105,7 @@ def test_stop_ends_the_work(page: Any, writers: list[FakeWriter]) -> None:
     page.locator(f"{card('slow')} .written", has_text="2").wait_for()
     page.get_by_role("button", name="Stop").click()
     page.get_by_text("Stopped.", exact=True).wait_for()
-    assert still(writers[4])
+    assert writers[4].has_ended()
     assert 0 < len(writers[4].log) < 1000
 
 
@@ -120,10 +123,10 @@ def test_done_is_said_when_the_last_card_has_shown_all(page: Any) -> None:
     page.get_by_text("Done.", exact=True).wait_for()
 
 
-def test_places_in_the_queue_are_shown(browser: Any) -> None:
-    slow = FakeWriter("slow", pause=0.05)
+def test_places_in_the_queue_are_shown(new_page: Callable[[], Any]) -> None:
+    slow = FakeWriter("slow", pause=0.1)
     with serving(Studio([], [], [slow], capacity=1)) as port:
-        first, second = browser.new_page(), browser.new_page()
+        first, second = new_page(), new_page()
         for page in (first, second):
             page.goto(f"http://127.0.0.1:{port}/")
             page.get_by_role("checkbox", name="slow").wait_for()
@@ -135,8 +138,6 @@ def test_places_in_the_queue_are_shown(browser: Any) -> None:
         first.get_by_role("button", name="Stop").click()
         second.locator(".written", has_text="2").wait_for()
         assert second.locator("#text-status").text_content() == "Writing …"
-        first.close()
-        second.close()
 
 
 def test_runs_under_way_are_followed(page: Any, folder: Path) -> None:
@@ -144,26 +145,26 @@ def test_runs_under_way_are_followed(page: Any, folder: Path) -> None:
     page.get_by_text(f"No run in {folder} yet").wait_for()
     run = begin(folder)
     name = "text gated-delta"
-    page.locator(card(name)).wait_for(timeout=30_000)
+    page.locator(card(name)).wait_for()
     assert page.get_by_text("No loss has been noted yet.").is_visible()
     note(run, {"kind": "validation", "step": 0, "loss": 3.0}, train(10, 2.0), train(20, 1.5))
     note(run, {"step": 0, "text": MARKUP}, file="samples.jsonl")
-    page.locator(f"{card(name)} .state", has_text="under way: step 20 of 100, 5 tokens/s").wait_for(timeout=30_000)
+    page.locator(f"{card(name)} .state", has_text="under way: step 20 of 100, 5 tokens/s").wait_for()
     assert page.locator(f"{card(name)} .now").text_content() == "loss now: train 1.5000, validation 3.0000"
     page.locator(f"{card(name)} svg").hover(position={"x": 60, "y": 60})
     assert "train 2.0000 at 10" in page.locator(f"{card(name)} .readout").text_content()
     page.get_by_text("Samples as training goes").click()
     assert page.locator(f"{card(name)} .samples li").all_text_contents() == [f"step 0{MARKUP}"]
     note(run, train(100, 1.2), {"kind": "end", "step": 100})
-    page.locator(f"{card(name)} .state", has_text="finished: step 100 of 100").wait_for(timeout=30_000)
+    page.locator(f"{card(name)} .state", has_text="finished: step 100 of 100").wait_for()
 
 
 @pytest.mark.parametrize("losses", [(2.0, 0.0021), (5.561, 5.5565)])
 def test_the_losses_beside_a_curve_differ_and_are_whole(
-    browser: Any, tmp_path: Path, losses: tuple[float, float]
+    new_page: Callable[[], Any], tmp_path: Path, losses: tuple[float, float]
 ) -> None:
     note(begin(tmp_path), *(train(10 * i, loss) for i, loss in enumerate(losses, 1)))
-    page = browser.new_page()
+    page = new_page()
     with serving(Studio([FakeModel()]), Watch([tmp_path])) as port:
         page.goto(f"http://127.0.0.1:{port}/#training")
         page.get_by_text(f"train {losses[1]:.4f}").wait_for()
@@ -171,16 +172,14 @@ def test_the_losses_beside_a_curve_differ_and_are_whole(
         assert len(set(labels.all_text_contents()[:4])) == 4
         edge = page.locator(f"{card('text gated-delta')} svg").bounding_box()["x"]
         assert all(labels.nth(i).bounding_box()["x"] >= edge for i in range(4))
-        page.close()
 
 
-def test_without_writers_the_view_says_how_to_get_one(browser: Any) -> None:
-    page = browser.new_page()
+def test_without_writers_the_view_says_how_to_get_one(new_page: Callable[[], Any]) -> None:
+    page = new_page()
     with serving(Studio([FakeModel()])) as port:
         page.goto(f"http://127.0.0.1:{port}/#text")
         page.get_by_text("No model here writes.").wait_for()
         assert not page.get_by_role("button", name="Continue").is_visible()
-        page.close()
 
 
 def test_nothing_sticks_out_and_text_stands_out_at_every_width_in_light_and_dark(page: Any, folder: Path) -> None:
@@ -193,7 +192,7 @@ def test_nothing_sticks_out_and_text_stands_out_at_every_width_in_light_and_dark
     for view in ("Text", "Training"):
         page.get_by_role("tab", name=view).click()
         if view == "Training":
-            page.locator(f"{card('text softmax')} polyline").first.wait_for(timeout=30_000)
+            page.locator(f"{card('text softmax')} polyline").first.wait_for()
         for width in (320, 390, 768, 1280):
             page.set_viewport_size({"width": width, "height": 800})
             assert page.get_by_role("tab", name="Text").bounding_box()["x"] < width

@@ -1,6 +1,6 @@
 """The translation view in a real browser: write, translate, watch words change, stop; what is shown is the model's."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from momentum_transformer.web.studio import Studio
 
 from .cards import answered, card, number
 from .contrast import CONTRAST
-from .fake import FakeModel, FakeTranslator, serving, still
+from .fake import FakeModel, FakeTranslator, serving
 
 MARKUP = "<img src=x onerror=alert(1)> & co"
 
@@ -23,7 +23,7 @@ def translators() -> list[FakeTranslator]:
             "momentum", refuses="狗", shown=[Example("A dog", "Ein Hund"), Example("Two men", "Zwei Männer")]
         ),
         FakeTranslator("bad", fail_at=1, refuses="狗"),
-        FakeTranslator("slow", ("en", "fr"), pause=0.2),
+        FakeTranslator("slow", ("en", "fr"), pause=1.0),
     ]
 
 
@@ -53,13 +53,12 @@ def test_without_picture_models_the_translation_view_comes_first_and_the_other_s
     assert not page.get_by_role("button", name="Complete").is_visible()
 
 
-def test_without_translators_the_view_says_how_to_get_one(browser: Any) -> None:
-    page = browser.new_page()
+def test_without_translators_the_view_says_how_to_get_one(new_page: Callable[[], Any]) -> None:
+    page = new_page()
     with serving(Studio([FakeModel()])) as port:
         page.goto(f"http://127.0.0.1:{port}/#translation")
         page.get_by_text("momentum train multi30k").wait_for()
         assert not page.get_by_role("button", name="Translate").is_visible()
-        page.close()
 
 
 def test_models_translate_side_by_side_with_changed_words_marked(page: Any) -> None:
@@ -118,8 +117,8 @@ def test_what_cannot_be_translated_is_said_once(page: Any) -> None:
     assert page.get_by_text("Write a sentence, then press").is_visible()
 
 
-def test_what_cannot_be_asked_is_said(browser: Any, home: str) -> None:
-    page = browser.new_page()  # whose console speaks of the refused requests
+def test_what_cannot_be_asked_is_said(new_page: Callable[[], Any], home: str) -> None:
+    page = new_page()  # whose console speaks of the refused requests
     page.goto(home)
     page.get_by_role("checkbox", name="momentum").wait_for()
     for text, reason in ((" ", "there is nothing to translate"), ("a" * 1001, "at most 1000 characters, not 1001")):
@@ -130,7 +129,6 @@ def test_what_cannot_be_asked_is_said(browser: Any, home: str) -> None:
         page.get_by_role("checkbox", name=name).uncheck()
     page.get_by_role("button", name="Translate").click()
     page.get_by_text("Choose a model first.", exact=True).wait_for()
-    page.close()
 
 
 def test_stop_and_a_closed_page_end_the_work(page: Any, translators: list[FakeTranslator]) -> None:
@@ -141,7 +139,7 @@ def test_stop_and_a_closed_page_end_the_work(page: Any, translators: list[FakeTr
         page.get_by_role("button", name="Translate").click()
         page.locator(f"{card('slow')} .steps li").first.wait_for()
         leave()
-        assert still(slow)
+        assert slow.has_ended()
         assert 0 < len(slow.log) < 21
         slow.log.clear()
 

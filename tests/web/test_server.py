@@ -19,7 +19,7 @@ from momentum_transformer.web.page_models import Picture
 from momentum_transformer.web.server import address, is_private, open_socket
 from momentum_transformer.web.studio import Studio
 
-from .fake import FakeModel, ask, serving, still
+from .fake import FakeModel, ask, serving
 
 ENDLESS = Picture(1000, 1000, 1)
 
@@ -38,7 +38,7 @@ def test_lines_arrive_while_the_drawing_goes_on_and_a_closed_tab_ends_it() -> No
     with serving(Studio([model])) as port:
         with drawing(port) as answer:
             assert json.loads(answer.readline())["values"][0] == 0
-        assert still(model)
+        assert model.has_ended()
         assert 0 < len(model.log) < ENDLESS.size
 
 
@@ -49,7 +49,7 @@ def test_a_newer_drawing_of_the_same_viewer_ends_the_older_one() -> None:
         with drawing(port, models=[1]) as newer:
             assert json.loads(newer.readlines()[-1])["done"]
         assert json.loads(older.readlines()[-1]) == {"stopped": "a newer request of this page took its place"}
-        assert still(model)
+        assert model.has_ended()
 
 
 def test_who_comes_to_a_full_studio_waits_and_who_finds_the_queue_full_hears_that_it_is_busy() -> None:
@@ -89,7 +89,7 @@ def test_the_server_answers_while_a_model_works_and_stops_while_it_works() -> No
                 connection.request("GET", "/models")
                 assert connection.getresponse().status == 200
         assert json.loads(answer.readlines()[-1]) == {"stopped": "the server stops"}
-    assert still(model)
+    assert model.has_ended()
 
 
 def test_a_viewer_that_reads_nothing_does_not_hold_the_others_up() -> None:
