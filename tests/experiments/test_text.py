@@ -107,7 +107,7 @@ def test_one_embedding_serves_input_and_output_where_it_is_told_to(
         ("softmax", ("model.convolution=on",), True),  # which tells the order of four tokens only
         ("momentum", ("model.convolution=on",), True),
         ("gated-momentum", (), True),
-        ("retention", (), False),
+        ("retention", (), True),  # whose decays are slow
         ("delta", (), False),
         ("gated-delta", (), False),
         ("momentum-delta", ("model.decay=false",), False),
@@ -117,7 +117,5 @@ def test_one_embedding_serves_input_and_output_where_it_is_told_to(
         ("softmax", ("positions=off",), False),
     ],
 )
-def test_positions_are_where_no_decay_and_no_delta_rule_tell_order(
-    model: str, settings: tuple[str, ...], positions: bool
-) -> None:
+def test_positions_are_where_no_delta_rule_tells_order(model: str, settings: tuple[str, ...], positions: bool) -> None:
     assert Request("text", model, "small", settings=settings).config.has_positions() is positions

@@ -12,12 +12,7 @@ from typing import Any, Literal, Protocol, cast
 import torch
 
 from ..layers.block import Preset
-from ..layers.family_mixers import (
-    DeltaAttention,
-    GatedDeltaAttention,
-    MomentumDeltaAttention,
-    RetentionAttention,
-)
+from ..layers.family_mixers import DeltaAttention, GatedDeltaAttention, MomentumDeltaAttention
 from ..layers.named_model import MixerSettings
 from ..layers.paper_mixers import SoftmaxAttention
 from ..layers.parts import Tail
@@ -35,7 +30,8 @@ TAILS = {"on": Tail(), "norm": Tail(gate="none"), "gate": Tail(norm=False)}
 HIDDEN_MULTIPLE = 4  # of the features of a feed-forward network that was made to fit
 MOST = {"depth": 1_000, "width": 65_536, "heads": 4_096, "feedforward": 1_048_576, "features": 1_048_576}
 MOST |= {"buckets": 65_536, "rounds": 1_000, "chunk_size": 1_048_576}
-ORDERED = (RetentionAttention, DeltaAttention, GatedDeltaAttention, MomentumDeltaAttention)
+# Retention is not among them: its decays are fixed, and so slow that 64 tokens look nearly alike to it.
+ORDERED = (DeltaAttention, GatedDeltaAttention, MomentumDeltaAttention)
 HYBRID = 4  # every fourth layer of a hybrid is softmax attention; of fewer layers, the last one
 
 
@@ -163,7 +159,7 @@ class ModelConfig:
         return mixers
 
     def knows_order(self) -> bool:
-        """Whether a decay or the delta rule lets a layer tell what came when; without, the model needs positions."""
+        """Whether the delta rule lets a layer tell what came when; without it, the model needs positions."""
         return any(isinstance(mixer, ORDERED) for mixer in self.mixers())
 
     def encoder(self, *, causal: bool, length: int = 1, beside: int = 0) -> Encoder:
