@@ -82,7 +82,7 @@ class Train:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Evaluate a trained run on validation data, or on the test split, which it notes.
+    """Evaluate a trained run on validation data, or on the test split.
 
     Example: momentum evaluate runs/copy/momentum/small-seed0
     """
@@ -99,7 +99,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Generate:
-    """Draw pictures or write text with a trained run, whose options RUN --help shows.
+    """Draw pictures or write text with a trained run; RUN --help shows its options.
 
     Example: momentum generate runs/my --prompt "ROMEO:" --tokens 500
     """
@@ -111,7 +111,7 @@ class Generate:
     tokens: int = 500
     """How many tokens follow."""
     top_k: int = 0
-    """Choose among so many of the most likely tokens; 0 is all."""
+    """Choose among this many of the most likely tokens; 0 means all."""
     top_p: float = 1.0
     """Choose among the most likely tokens that have this share of the probability."""
     stop: str = ""
@@ -197,7 +197,7 @@ class Reproduce:
     scale: str = "small"
     """tiny, small, medium or paper."""
     seeds: MaybeWhole = None
-    """How many seeds per model; by default 1, of a queue 3."""
+    """How many seeds per model; by default 1, with --queue 3."""
     rates: MaybeWhole = None
     """How many of a study's learning rates the first seed tries, the standard one first; by default all."""
     jobs: int = 1
@@ -205,7 +205,7 @@ class Reproduce:
     dry_run: bool = False
     """Only print what is left to run, one command a line."""
     slurm: bool = False
-    """Only print it as an array job: momentum reproduce copy --seeds 3 --slurm | sbatch"""
+    """Only print what is left as an array job: momentum reproduce copy --seeds 3 --slurm | sbatch"""
     settings: Settings = ()
     """Change one value of every run's configuration; may be repeated."""
     fidelity: str = "paper"
@@ -217,7 +217,7 @@ class Reproduce:
     queue: bool = False
     """Use idle time: one run at a time, one thread, the lowest priority; failures are passed over. No report."""
     results: Path = Path("results")
-    """Of a queue: where finished runs are copied to, without weights."""
+    """With --queue: where finished runs are copied, without weights."""
     data_dir: MaybePath = None
     """Where data sets are; by default $MOMENTUM_DATA, else `data`."""
 

@@ -118,7 +118,7 @@ def unknown_to_the_paper(call: Call) -> str | None:
 
 @dataclass(frozen=True)
 class Bidirectional:
-    """Without causal order (eq. 5, 14); what `backend` means there, unless it is native."""
+    """Attention without causal order (eq. 5, 14), for every value of `backend` but "native"."""
 
     name: str = "bidirectional"
 

@@ -19,7 +19,7 @@ def attention_table(result: Record) -> str:
     machine, memory, decoding = result["machine"], result["memory"], result["decoding"]
     lines += [
         "",
-        f"Causal forward and backward, {result['shape']}, on {machine['cores']} cores ({machine['cpu']}, "
+        f"Measured at {result['shape']}, on {machine['cores']} cores ({machine['cpu']}, "
         f"torch {machine['torch']}). Peak extra memory at n = {memory['n']:,}: {memory['ratio']:.2f} × "
         "the bytes of q, k, v, y and their gradients. One decoded token takes "
         + " and ".join(f"{row['microseconds']:.0f} µs at position {row['position']:,}" for row in decoding)

@@ -145,7 +145,7 @@ class Worker:
         return self.process.stdout.readline()
 
     def close(self) -> None:
-        self.process.communicate()  # the end of its input is its end
+        self.process.communicate()  # the other process ends when its input ends
 
     def time(self, case: int) -> float:
         assert self.process.stdin is not None

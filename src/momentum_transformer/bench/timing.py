@@ -169,7 +169,7 @@ def available_memory() -> float:
 
 
 def once(call: Callable[[], object], clock: Clock = time.perf_counter, times: int = 1) -> float:
-    """Seconds of one call, the mean of so many in a row."""
+    """Seconds of one call, as the mean of `times` calls in a row."""
     start = clock()
     for _ in range(times):
         call()
@@ -177,7 +177,7 @@ def once(call: Callable[[], object], clock: Clock = time.perf_counter, times: in
 
 
 def _too_much(shape: Shape, direction: Direction, contestant: Contestant, attend: Attend, budget: Budget) -> str:
-    """Why the call had better not be made; empty where it may."""
+    """Why a call is skipped; empty where it is made."""
     needed = (12 + contestant.states * shape.d) * shape.bytes()
     if needed > 0.8 * available_memory():
         return f"≈ {needed / 1e9:.0f} GB"

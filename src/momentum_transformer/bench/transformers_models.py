@@ -186,7 +186,7 @@ def _works(
 
 
 def _one(module: nn.Module, who: str, call: Callable[[], object]) -> Callable[[], float]:
-    """Seconds of a call by one of the two."""
+    """Seconds of a call by Transformers or by us."""
 
     def timed() -> float:
         choose(module, who)
@@ -198,7 +198,7 @@ def _one(module: nn.Module, who: str, call: Callable[[], object]) -> Callable[[]
 
 
 def _best(calls: dict[str, Callable[[], float]], seconds: float) -> dict[str, float]:
-    """The least of each, in turns, for about so many seconds and 25 times at the most."""
+    """The best time of each, in turns, for about `seconds` and at most 25 rounds."""
     least = {who: call() for who, call in calls.items()}
     rounds = min(24, int(seconds / max(sum(least.values()), 1e-9)))
     for _ in range(rounds):
@@ -207,7 +207,7 @@ def _best(calls: dict[str, Callable[[], float]], seconds: float) -> dict[str, fl
 
 
 def _products(module: nn.Module, x: Tensor, *, training: bool) -> Callable[[], float]:
-    """Seconds of the projections alone: with them, nobody is faster."""
+    """Seconds of the projections alone, which no implementation of the mixer can beat."""
     lines = [one for one in module.modules() if isinstance(one, nn.Linear)]
     inputs = [torch.randn(*x.shape[:2], one.in_features, dtype=x.dtype, requires_grad=training) for one in lines]
     grads = [torch.randn(*x.shape[:2], one.out_features, dtype=x.dtype) for one in lines]

@@ -28,7 +28,7 @@ def line_batches(text: Path | None, size: int) -> Iterator[list[str]]:
         lines = read_lines(text)
         yield from (lines[i : i + size] for i in range(0, len(lines), size))
         return
-    if sys.stdin.isatty():  # else nothing shows that it is the user's turn
+    if sys.stdin.isatty():  # a terminal would otherwise not show that it waits for input
         sys.stderr.write("type lines; Ctrl-D ends\n")
     number, rest = 1, b""
     while chunk := sys.stdin.buffer.read1(2**16):  # type: ignore[union-attr]  # what there is, without waiting for more

@@ -70,7 +70,7 @@ def _batches(text: Path | None, column: str | None, task: TableTask, size: int) 
 
 
 def _answer(task: TableTask, lines: Lines, name: str, form: str, place: IO[str]) -> None:
-    """Writes a line for each; those before one without text are written before it is named."""
+    """Write an answer for each line; where one is empty, the answers before it come before the error."""
     empty = next((i for i, (_, line) in enumerate(lines) if not line.strip()), len(lines))
     if empty:
         for shares in classify(task, [line for _, line in lines[:empty]]).tolist():
@@ -88,7 +88,7 @@ def _answer(task: TableTask, lines: Lines, name: str, form: str, place: IO[str])
 
 
 def classify(task: TableTask, texts: list[str]) -> Tensor:
-    """Probabilities (texts, labels), each text read as far as in training."""
+    """Probabilities (texts, labels); texts are cut to the length of training."""
     cut = [text.encode(errors="replace")[: task.config.data.length] for text in texts]
     tokens = torch.zeros(len(cut), max(map(len, cut)), dtype=torch.long)
     for row, text in zip(tokens, cut, strict=True):

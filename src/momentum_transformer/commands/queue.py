@@ -32,7 +32,7 @@ def run_queue(
     rates: int | None = None,
     data_dir: Path | None = None,
 ) -> bool:
-    """Returns whether every run reached its end; one that fails is said, and the next one takes its turn."""
+    """Run everything, one run at a time, past those that fail; returns whether all reached their end."""
     console = Console(highlight=False, soft_wrap=True)
     find = finished_in(runs, results)
 
@@ -44,7 +44,7 @@ def run_queue(
     seen: set[Request] = set()
     failed = 0
     with _alone(runs) as note, threads(1):
-        # what is asked for may depend on what has come out: another turn, until there is nothing new
+        # finished runs may ask for further ones: repeat until there are none
         while turn := [(i, request) for i, request in enumerate(wanted(), start=1) if request not in seen]:
             for number, request in turn:
                 seen.add(request)
@@ -67,7 +67,7 @@ def run_queue(
 
 
 def copy_results(run: RunDirectory, to: RunDirectory) -> None:
-    """What a finished run is remembered by; its weights stay where they are."""
+    """Copy what a finished run is remembered by to the results; its weights stay where they are."""
     try:
         shutil.rmtree(to.path, ignore_errors=True)  # what an interruption has left
         for name in KEPT:
@@ -85,7 +85,7 @@ def _copy(file: Path, to: Path) -> None:
 
 
 def running(runs: Path) -> Path | None:
-    """The run that a queue is at in this moment, or None where there is no queue at work."""
+    """The run that a queue is working on, or None where no queue is at work."""
     try:
         with (runs / LOCK).open() as file:
             try:

@@ -32,11 +32,11 @@ def run_study(
     rates: int | None = None,
     data_dir: Path | None = None,
 ) -> bool:
-    """Returns whether every run reached its end; one that fails is named, and the others go on."""
+    """Run a study; returns whether every run reached its end. One that fails is named, and the others go on."""
     console = Console(highlight=False, soft_wrap=True, markup=False)
     known: set[Path] = set()
     whole = True
-    while True:  # what is asked for next may depend on what has come out
+    while True:  # finished runs may ask for further ones
         todo, done = runs_left(study, scale, seeds, out, settings, rates=rates)
         for run in done:
             if run.path not in known:
@@ -46,7 +46,7 @@ def run_study(
         if not todo:
             return whole
         first = {request.experiment: (request, run) for request, run, _ in reversed(todo)}
-        for request, run in first.values():  # missing data is downloaded once, or missed once
+        for request, run in first.values():  # missing data is downloaded, or reported, once and not by every run
             make_task(request, request.config, run, data_root(data_dir)).prepare()
         ends = _run_all(todo, scale=scale, out=out, jobs=jobs, data_dir=data_dir)
         known |= set(ends)
@@ -99,7 +99,7 @@ def _run_all(todo: Todo, *, scale: str, out: Path, jobs: int, data_dir: Path | N
 
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """So many threads for a while: two that wait for each other make a tiny model slow on a busy machine."""
+    """Compute with `count` threads inside: on a busy machine, two that wait for each other slow a tiny model down."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:

@@ -47,7 +47,7 @@ def _(command: options.List) -> int:
 
 
 def check_subject(command: str, name: str) -> None:
-    """Refuse what there is neither to train nor to reproduce."""
+    """Refuse a name that is neither an experiment nor a study."""
     if command == "train" and name not in EXPERIMENTS:
         raise nearest("experiment", name, list(EXPERIMENTS))
     if command == "reproduce":
@@ -149,7 +149,7 @@ def _(command: options.Reproduce) -> int:
 
 
 def _print_sweep(command: options.Reproduce, study: Study, seeds: int) -> int:
-    """What is left, for a shell or for Slurm; what is to be known of it goes beside it."""
+    """Print the commands that are left, for a shell or for Slurm; notes go to standard error."""
     if command.queue or (command.dry_run and command.slurm):
         raise ConfigurationError("--dry-run, --slurm and --queue are three ways to run a study; name one")
     left = sweep(

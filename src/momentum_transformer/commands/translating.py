@@ -27,7 +27,7 @@ def translate_text(
     batch: int,
     checkpoint: str,
 ) -> None:
-    """Each line of a file or of standard input as one line; what it took is said on standard error."""
+    """Translate a file or standard input line by line; standard error gets the time that it took."""
     if batch < 1:
         raise ConfigurationError(f"--batch must be 1 or more, not {batch}")
     if text is not None and out is not None and out.resolve() == text.resolve():
@@ -58,7 +58,7 @@ class _Work:
         self.done, self.seconds, self.source, self.target = 0, 0.0, 0, 0
 
     def translate(self, lines: list[str], place: IO[str]) -> None:
-        """Writes a line for each; those before one that cannot be translated are written before it is named."""
+        """Write a translation for each line; where one has none, those before it come before the error."""
         started = time.perf_counter()
         try:
             translations = self.translator.lines(lines, first=self.done + 1, name=self.name)
@@ -87,6 +87,6 @@ class _Work:
 
 
 def _show(translation: Translation, translator: Translator, place: IO[str]) -> None:
-    """The way there: the draft is number 0."""
+    """Print every step of a translation; the draft is number 0."""
     for number, step in enumerate(translation.steps):
         place.write(f"  {number}: {translator.subwords.text(list(step))}\n")

@@ -42,7 +42,7 @@ class Watch:
 
     @contextmanager
     def running(self, request: Request, path: Path) -> Iterator[bool]:
-        """Around the process of a run; gives whether it should be silent, since its line is shown here."""
+        """Show the line of a run while its process runs; yields whether that process should be silent."""
         if self.bar is None:
             yield False
             return

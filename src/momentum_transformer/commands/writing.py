@@ -85,7 +85,7 @@ def _encoded(task: TextTask, prompt: str) -> list[int]:
 
 
 def until(parts: Iterable[str], stop: str) -> Iterator[str]:
-    """Everything before the stop string, where it comes; held back is only what may be the beginning of it."""
+    """The text up to the stop string; only what may be the beginning of that string is held back."""
     held = ""
     for part in parts:
         held += part

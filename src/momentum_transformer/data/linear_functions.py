@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .scored_sequences import ScoredSequences
 
-TINY_RIDGE = 1e-9  # without noise: far below every number that counts, and enough to solve with
+TINY_RIDGE = 1e-9  # ridge without noise: far below the data, and enough to make the system solvable
 
 
 def check_regression(*, dimension: int, points: int, noise: float) -> None:

@@ -47,13 +47,13 @@ class PackedText(NamedTuple):
         return {"training": range(start), "validation": range(start, end), "test": range(end, n)}
 
     def windows(self, part: range, length: int) -> Windows:
-        """All of a part, side by side: every token but the first is the target of exactly one window; what does not
-        fill a last window is left out."""
+        """A part as windows end to end: each token but the first is a target once. Tokens that do not fill a last
+        window are left out."""
         count = (len(part) - 1) // length
         return self._at(part.start + length * np.arange(count), length)
 
     def random_windows(self, part: range, rows: int, length: int, *, seed: int) -> Windows:
-        """Random windows, each from a place of its own."""
+        """Windows that begin at independent random places."""
         generator = torch.Generator().manual_seed(seed)
         return self._at(part.start + torch.randint(len(part) - length, (rows,), generator=generator).numpy(), length)
 

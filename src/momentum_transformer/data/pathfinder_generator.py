@@ -168,7 +168,8 @@ def start_anywhere(zone: np.ndarray, rows: np.ndarray, rng: Random) -> Paddles:
     found = []
     for _ in range(TRIALS):
         orientation = random_orientation(len(rows), rng)
-        can = stamps().starts[stamps().of(orientation)]  # the others get no second trial
+        # the published rules try no second orientation where the first one cannot start
+        can = stamps().starts[stamps().of(orientation)]
         rows, orientation = rows[can], orientation[can]
         taken = np.zeros((len(rows), SIDE * SIDE), np.float32)
         for step in offsets[stamps().of(orientation)].T:

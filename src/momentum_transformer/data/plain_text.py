@@ -52,7 +52,7 @@ def read_documents(files: Sequence[Path], *, separator: str = "") -> Iterator[st
 
 
 def _read(path: Path, most: int) -> bytes:
-    """The bytes of a file, unpacked, at most so many."""
+    """The bytes of a file, unpacked, within the limit."""
     try:
         return read_bounded(path, most)
     except EOFError:

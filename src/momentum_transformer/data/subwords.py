@@ -103,7 +103,7 @@ class Subwords:
         return self.encode_sources([line])[0]
 
     def encode_target(self, line: str) -> list[int]:
-        """Without START and END; those are the business of who makes sentences of it."""
+        """The pieces of a target line, without START and END, which whoever makes a sentence of them adds."""
         return self.encode_targets([line])[0]
 
     def encode_sources(self, lines: Iterable[str]) -> list[list[int]]:

@@ -35,7 +35,7 @@ def kind_of(path: Path) -> str | None:
 
 
 def read_table(path: Path, columns: Sequence[str]) -> Iterator[Row]:
-    """Every row; none of the cells is empty."""
+    """Every row, as the cells of these columns; an empty cell is an error."""
     kind = kind_of(path)
     if kind is None:
         raise DataError(f"{path}: which kind of table? its name must end in {', '.join(KINDS)}, or these with .gz")

@@ -94,7 +94,7 @@ class Pieces:
 
     @staticmethod
     def learn(documents: Iterable[str], pieces: int) -> "Pieces":
-        """So many pieces, bytes among them. The same text gives the same pieces."""
+        """Learn so many pieces, the 256 bytes among them. The same text gives the same pieces."""
         counts: Counter[str] = Counter()
         left = LEARNED_FROM
         for document in documents:

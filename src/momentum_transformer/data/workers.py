@@ -11,7 +11,7 @@ Made = TypeVar("Made")
 
 
 def made_blocks(make: Callable[[int], Made], blocks: int, workers: int | None) -> list[Made]:
-    """`make(0)` to `make(blocks - 1)`, by so many processes, by default one a core; this one, where one does."""
+    """`make(0)` to `make(blocks - 1)`, by `workers` processes, by default one a core; a single one is this process."""
     workers = min(blocks, workers or os.cpu_count() or 1)
     if workers == 1:
         return [make(number) for number in range(blocks)]

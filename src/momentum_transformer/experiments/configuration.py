@@ -183,7 +183,7 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value for a message, which a file may have made long."""
+    """A value as a message shows it: cut where it is long."""
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:100]}…"
 

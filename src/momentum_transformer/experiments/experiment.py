@@ -12,7 +12,7 @@ SCALES = ("tiny", "small", "medium", "paper")
 
 
 def check_scale(experiment: str, scale: str, lacks: Sequence[str] = ()) -> None:
-    """Refuse a scale that there is not, or that this experiment lacks."""
+    """Refuse a scale that does not exist, or that this experiment lacks."""
     if scale not in SCALES:
         raise nearest("scale", scale, SCALES)
     if scale in lacks:
@@ -43,7 +43,7 @@ class Variant:
 
     model: str
     settings: tuple[str, ...] = ()
-    waits: bool = False  # it needs what the variants that do not wait have left behind
+    waits: bool = False  # it starts after the variants that do not wait, whose results it needs
     # factors of the experiment's own learning rate: the first seed is run at each of them, the others at the best one
     rates: tuple[float, ...] = (1.0,)
 
@@ -56,7 +56,7 @@ class Study:
     title: str
     experiment: str
     variants: tuple[Variant, ...]
-    others: tuple[str, ...] = ()  # experiments of which the same variants are run
+    others: tuple[str, ...] = ()  # further experiments, of which the same variants are run
     then: tuple["Study", ...] = ()  # studies that are run after it, as parts of it
     section: str = ""  # of the report, by its name in report/contents.py; without one, its runs are shown side by side
 

@@ -20,7 +20,7 @@ NAMES = (
 BARE = ("softmax", "linear", "momentum", "adaptive-momentum")  # whose layers have no parts of their own
 GAP_MODELS = (
     *(Variant(name, () if name in BARE else (FITTED,), rates=RATES) for name in NAMES),
-    # so that nobody wins by a convolution unseen
+    # so that the effect of the convolution shows
     *(Variant(name, (CONVOLVED, FITTED), rates=RATES) for name in ("softmax", "linear", "momentum")),
 )
 

@@ -167,7 +167,7 @@ def f1_scores(confusion: Tensor) -> Tensor:
     """(classes,): 2 TP / (2 TP + FP + FN) of counts or shares (true class, predicted class)."""
     confusion = confusion.double()
     f1 = 2 * confusion.diagonal() / (confusion.sum(0) + confusion.sum(1))
-    return f1.nan_to_num(0.0)  # a class that neither is nor was predicted
+    return f1.nan_to_num(0.0)  # a class that occurs neither in the data nor in the predictions
 
 
 def count_confusions(task: TableTask, folder: Path) -> list[dict[str, Any]]:

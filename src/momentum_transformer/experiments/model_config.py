@@ -27,7 +27,7 @@ from .mixer_settings import HybridSettings
 from .named_models import ALL_MODELS, BY_NAME, MIXERS
 
 TAILS = {"on": Tail(), "norm": Tail(gate="none"), "gate": Tail(norm=False)}
-HIDDEN_MULTIPLE = 4  # of the features of a feed-forward network that was made to fit
+HIDDEN_MULTIPLE = 4  # of the features of a feed-forward network that fits a budget
 MOST = {"depth": 1_000, "width": 65_536, "heads": 4_096, "feedforward": 1_048_576, "features": 1_048_576}
 MOST |= {"buckets": 65_536, "rounds": 1_000, "chunk_size": 1_048_576}
 # Retention is not among them: its decays are fixed, and so slow that 64 tokens look nearly alike to it.
@@ -202,7 +202,7 @@ class ModelConfig:
 
 
 def check_names() -> None:
-    """A path names no group, so no name may be in two of them, or in one of them and in every model."""
+    """Refuse a setting whose name stands in two groups, or in a group and in `ModelConfig`: paths name no group."""
     places = [{field.name for field in fields(ModelConfig)}]
     places += [{field.name for kind in kinds.values() for field in fields(kind)} for _, kinds in GROUPS.values()]
     for one, other in combinations(places, 2):

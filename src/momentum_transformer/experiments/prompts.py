@@ -9,7 +9,7 @@ from .text import TextTask
 
 
 def prompt_tokens(task: TextTask, prompt: str) -> list[int]:
-    """At least one token; what the vocabulary does not know is said."""
+    """The prompt as tokens, at least one; an error names characters that the vocabulary does not have."""
     if not prompt:
         raise ConfigurationError("the prompt is empty: a model goes on from at least one character")
     try:
@@ -21,7 +21,7 @@ def prompt_tokens(task: TextTask, prompt: str) -> list[int]:
 
 
 def readable(tokens: Iterable[bytes]) -> Iterator[str]:
-    """Text as soon as its characters are whole. What would move a cursor, or is no UTF-8, becomes a mark."""
+    """Text as soon as its characters are complete; control characters and invalid UTF-8 become a replacement mark."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     for token in tokens:
         text = decoder.decode(token)

@@ -126,7 +126,9 @@ def run_training(request: Request, out: Path, *, resume: bool, data_dir: Path | 
         def own() -> bool:
             owned.enter_context(run.owned())
             owned.enter_context(run.failure_noted())
-            if not _has_begun(run, request, resume=resume):  # nor since it was looked at above
+            if not _has_begun(
+                run, request, resume=resume
+            ):  # nor has another process finished it since the check above
                 keep = task.keep if isinstance(task, KnowsItsRun) else lambda: None
                 run.create({**to_json(request), "config": to_json(config)}, origin, keep)
             elif not (run.path / "provenance.json").exists():  # an older version was killed before it wrote this
@@ -155,7 +157,7 @@ def experiment_of(path: Path) -> str:
 
 
 def _led(world: World, action: Callable[[], bool]) -> bool:
-    """What the leading process finds, for all; where it fails, all end, and it says why."""
+    """What the leading process finds, for all processes; where it fails, all end, and the leader's error says why."""
     found, failure = False, None
     if world.leads:
         try:
@@ -168,7 +170,7 @@ def _led(world: World, action: Callable[[], bool]) -> bool:
 
 
 def _has_begun(run: RunDirectory, request: Request, *, resume: bool) -> bool:
-    """Whether there is something to carry on; refuses what must not be."""
+    """Whether there is a run to carry on; refuses one that is another run or must not be overwritten."""
     if not (resume and run.exists()):
         run.refuse_to_overwrite()
         return False
@@ -259,7 +261,7 @@ def _conclude(task: Task, run: RunDirectory, world: World) -> None:
         return
     world.any(False)  # the best checkpoint is on disk when the leader comes here
     load_model(run.best, task.model)
-    torch.manual_seed(request.seed)  # the same draws whether this process has trained or only carried on
+    torch.manual_seed(request.seed)  # the same random numbers whether this process has trained or only scores
     if isinstance(task, HasTest):
         metrics = _score_test(task, config, run, world, "best")
         shown = in_words(dict(list(metrics.items())[:SHOWN]))

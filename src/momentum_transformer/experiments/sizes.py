@@ -20,7 +20,7 @@ def parameter_count(request: Request) -> int:
 
 @lru_cache(maxsize=1024)
 def state_bytes(request: Request, tokens: int) -> int:
-    """What a language model keeps of one sequence after so many tokens, all layers together."""
+    """What a language model keeps of one sequence after `tokens` tokens, in all layers together."""
     model = EXPERIMENTS[request.experiment].task(request.config, request.seed).model
     if not isinstance(model, LanguageModel):
         raise ValueError(f"{request.experiment} has no language model, whose state could be measured")

@@ -85,7 +85,7 @@ def is_done(run: RunDirectory) -> bool:
 
 
 def finished_in(*roots: Path) -> Finished:
-    """Looks for a request's finished run below these folders, in their order."""
+    """A function that looks for a request's finished run below these folders, in their order."""
 
     def find(request: Request) -> RunDirectory | None:
         places = (RunDirectory(request.directory(root)) for root in roots)
@@ -97,7 +97,7 @@ def finished_in(*roots: Path) -> Finished:
 def runs_left(
     study: Study, scale: str, seeds: int, out: Path, settings: Sequence[str] = (), *, rates: int | None = None
 ) -> tuple[Todo, list[RunDirectory]]:
-    """What can be run now and is not finished in `out`, and what is."""
+    """The requests that can be run now and are not finished in `out`, and those that are finished there."""
     todo: Todo = []
     done: list[RunDirectory] = []
     for request, waits in requests(study, scale, seeds, settings, rates=rates, finished=finished_in(out)):

@@ -87,7 +87,7 @@ def translate(
     until_fixed: bool = False,
     lengths: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """What `refine` comes to: tokens (b, T) and their mask."""
+    """The last step of `refine`: tokens (b, T) and their mask."""
     refined = refine(model, source, source_mask, steps=steps, until_fixed=until_fixed, lengths=lengths)
     tokens, mask = next(refined)
     for tokens, mask in refined:  # noqa: B007 (the last one counts)
@@ -98,7 +98,7 @@ def translate(
 def translate_greedily(
     model: AutoregressiveTranslator, source: Tensor, source_mask: Tensor, *, limit: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The most likely word after the most likely word: tokens (b, T) and their mask.
+    """Greedy decoding, word by word: tokens (b, T) and their mask.
 
     A sentence ends with its END, or without after `limit` words, by default 2 × its source + 10; the others go on
     without it.

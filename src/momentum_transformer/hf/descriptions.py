@@ -45,7 +45,7 @@ FEATURE_MAPS = {function.__name__: function for function in (elu_plus_one, lengt
 
 
 def described(thing: Any, kinds: dict[str, type[Any]]) -> dict[str, Any]:
-    """`{"name": "momentum", "beta": 0.6}` of a mixer or rule, of its name, or of such a description."""
+    """A mixer or rule as plain values, `{"name": "momentum", "beta": 0.6}`; it is given as object, by name, or so."""
     if isinstance(thing, str | dict):
         thing = made(thing, kinds)
     for name, kind in kinds.items():

@@ -68,7 +68,7 @@ def switch_over(mixer: nn.Module) -> None:
 
 
 def switch_back(mixer: nn.Module) -> bool:
-    """Whether there was something to undo."""
+    """Undo `switch_over`; returns whether there was something to undo."""
     hooks = getattr(mixer, HOOKS, ())
     for hook in hooks:
         hook.remove()
@@ -82,7 +82,7 @@ class ExchangedLinear(Linear):
 
 
 def exchange_products(model: nn.Module) -> int:
-    """Where MKL is slow, linear maps go to oneDNN: how many."""
+    """Send linear maps to oneDNN where MKL is slow; returns how many."""
     kinds = (nn.Linear, ExchangedLinear)
     found = [one for one in model.modules() if type(one) in kinds] if prefers_onednn() else []
     for one in found:
@@ -107,7 +107,7 @@ def _leave(mixer: nn.Module, args: tuple[Any, ...], output: Any) -> None:
 
 
 def _check_cache(mixer: Any, x: torch.Tensor, cache: Any) -> None:
-    """Before anything is written to it: a state in the cache is one of this mixer."""
+    """Refuse a cache with the state of another mixer, before anything is written to it."""
     found = mixer_class(mixer)
     if cache is None or found is None:
         return

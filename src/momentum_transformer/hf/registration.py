@@ -7,7 +7,7 @@ from .momentum_config import MomentumConfig
 
 
 def register() -> None:
-    """Make AutoConfig and the Auto models know `model_type` "momentum"; again does no harm."""
+    """Make AutoConfig and the Auto models know `model_type` "momentum"; calling it again does no harm."""
     AutoConfig.register(MomentumConfig.model_type, MomentumConfig, exist_ok=True)
     AutoModel.register(MomentumConfig, MomentumModel, exist_ok=True)
     AutoModelForCausalLM.register(MomentumConfig, MomentumForCausalLM, exist_ok=True)

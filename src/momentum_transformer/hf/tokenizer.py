@@ -12,7 +12,7 @@ WORDS = rf" ?[{WORD}]+| ?[^{WORD}{SPACE}]+|[{SPACE}]+(?![^{SPACE}])|[{SPACE}]+" 
 
 
 def to_tokenizer(units: Units) -> Any:
-    """One that encodes and decodes as these units do, and of characters refuses all others, too.
+    """A tokenizer that encodes and decodes as these units do, and refuses the same characters.
 
     None where two pieces are the same bytes, which no tokenizer there can have.
     """

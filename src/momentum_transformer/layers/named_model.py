@@ -10,7 +10,7 @@ class MixerSettings(Protocol):
     """A frozen dataclass of plain values, all with defaults: what `--set` can change of a mixer."""
 
     def make(self, length: int) -> Mixer:
-        """The mixer, for sequences of at most so many tokens."""
+        """The mixer, for sequences of at most `length` tokens."""
         ...
 
 

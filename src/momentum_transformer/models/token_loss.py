@@ -26,7 +26,7 @@ class _TokenLoss(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
         ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)  # p gets none, and none is made for it
+        ctx.set_materialize_grads(False)  # p has no gradient: autograd need not make zeros for it
         ctx.save_for_backward(output[1], inputs[1])
 
     @staticmethod

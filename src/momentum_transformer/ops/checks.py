@@ -124,7 +124,7 @@ def check_options(chunk_size: object, eps: object) -> None:
 
 
 def check_erase(erase: object, k: Tensor, v: Tensor, width: int) -> None:
-    """`erase` is like the features of k, so many wide, with as many heads as k or v has."""
+    """`erase` has the shape of the features of k, with as many heads as k or v."""
     if erase is None:
         return
     if not isinstance(erase, Tensor):

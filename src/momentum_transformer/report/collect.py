@@ -41,7 +41,7 @@ class Run:
     confusion: dict[str, Any]  # of the labels of a table, on the test split; empty where there are none
 
     def final(self, metric: str) -> float:
-        """At the last step. The best step would favour whoever is evaluated most often."""
+        """The score at the last step. The best step would favour models that are evaluated more often."""
         return float(self.validation[metric][-1])
 
     def steps_to(self, accuracy: float) -> float:

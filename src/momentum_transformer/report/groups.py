@@ -37,7 +37,7 @@ class Group:
         return values.mean(0), values.min(0), values.max(0)
 
     def cpu_seconds(self, steps: int, digits: int) -> str:
-        """CPU seconds of so many training steps; runs that did not count them say nothing."""
+        """CPU seconds for `steps` training steps, of the runs that counted them."""
         counted = [run.cpu_seconds_per_step for run in self.runs]
         known = [steps * seconds for seconds in counted if seconds is not None]
         return spread(known, digits) if known else "–"

@@ -22,7 +22,7 @@ def curve(entry: Entry, name: str) -> np.ndarray:
 
 
 def regression_section(scale: str, found: dict[Key, dict[int, Run]]) -> Section | None:
-    """Where two models or more were run."""
+    """The section, where at least two models were run."""
     if not any((experiment, other) == ("regression", scale) for experiment, _, other, _ in found):
         return None
     task = next(task for task in GAP_TASKS if task.experiment == "regression")

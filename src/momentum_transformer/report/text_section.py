@@ -89,7 +89,7 @@ def _findings(scored: list[Group], scale: str) -> Iterator[str]:
 
 
 def _name(model: str, settings: tuple[str, ...]) -> str:
-    """A line of the study; that its parameters are those of softmax, the column of parameters says."""
+    """The name of a line of the study, without its budget of parameters, which the table shows."""
     return f"{model} with convolution" if CONVOLVED in settings else model
 
 

@@ -22,14 +22,14 @@ def keep_freed_memory() -> None:
 
 
 def give_back() -> None:
-    """What is free now goes back to the system, where the allocator is glibc's."""
+    """Give free memory back to the system, where the allocator is glibc's."""
     trim = _glibc("malloc_trim")
     if trim is not None:
         trim(0)
 
 
 def available_memory() -> float:
-    """Bytes that this process may still take, of the machine and of its own limit; infinity where nobody tells."""
+    """Bytes that this process may still take, of the machine and of its own limit; infinity where neither is known."""
     free = _told("/proc/meminfo", "MemAvailable:", math.inf)
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return free if limit == resource.RLIM_INFINITY else min(free, limit - _told("/proc/self/status", "VmSize:", 0))
@@ -49,5 +49,5 @@ def _glibc(name: str) -> Any:
 
 
 def allocator() -> str:
-    """What the allocator of this process was told."""
+    """The settings that this process gave its allocator, in words."""
     return " ".join(f"{name}={value}" for name, (_, value) in SETTINGS.items()) if _kept else "the default"

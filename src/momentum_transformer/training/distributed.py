@@ -75,7 +75,7 @@ class World:
         return values
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is up in any process."""
+        """Whether the flag is set in any process."""
         return flag if self.size == 1 else bool(self.sum(torch.tensor(float(flag), device=self.device)).item())
 
 
@@ -121,9 +121,9 @@ def join_world(context: int = 1) -> Iterator[World]:
 
 
 def _meet(backend: str) -> None:
-    """Begin the process group. A restart by `torchrun` meets under a name of its own.
+    """Begin the process group, under another name after each restart by `torchrun`.
 
-    The store that torchrun keeps from one attempt to the next has the addresses of those that are gone.
+    Its store outlives restarts and still has the addresses of processes that are gone.
     """
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     try:

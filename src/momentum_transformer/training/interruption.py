@@ -45,7 +45,7 @@ def interruptible() -> Iterator[Interruption]:
 
 @contextmanager
 def lifeline() -> Iterator[tuple[int, dict[str, str]]]:
-    """For children that must not outlive this process: what to pass on, and to add to their environment."""
+    """For children that must not outlive this process: a pipe to pass on, and what to add to their environment."""
     reading, writing = os.pipe()
     try:
         yield reading, {LIFELINE: str(reading)}

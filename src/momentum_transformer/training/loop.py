@@ -70,7 +70,7 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
     ):
 
         def evaluate_now() -> bool:
-            torch.manual_seed(_mix(seed, counters.step, world.rank))  # not what happened to come before
+            torch.manual_seed(_mix(seed, counters.step, world.rank))  # so that a resumed run draws the same numbers
             return _evaluate(task, model, config, world, counters, recorder, progress)
 
         save = _saver(run, model, counters, scaler, recorder, world, sharded=sharded)
@@ -158,7 +158,7 @@ def _resumed(
     *,
     sharded: bool,
 ) -> Counters:
-    """The last checkpoint; what a version before did not count is counted from here."""
+    """The counters of the last checkpoint; those that an older version did not save begin here."""
     last = newest(run.shards) if sharded else None
     stored = load_model(run.last, model) if last is None else load_shards(last, model, optimizer, world)
     before = {"cpu_seconds": None, "logged_step": stored["step"], "logged_seconds": stored["seconds"]}
@@ -229,7 +229,7 @@ def _part(task: Task, batch: Any, world: World) -> Any:
 def evaluate(
     task: Task, model: nn.Module, config: TrainConfig, world: World, batches: Iterable[Any]
 ) -> dict[str, float]:
-    """Mean loss and metrics over this process's share of validation or test data, and everyone else's."""
+    """Mean loss and metrics over validation or test data, of which each process scores its share."""
     was_training = model.training
     model.eval()
     totals: dict[str, tuple[Tensor, Tensor]] = {}  # metric → its sum and count
@@ -266,7 +266,7 @@ def _evaluate(
         with whole(model):
             if world.leads:
                 recorder.sample(counters.step, sample := task.sample())
-                if counters.step:  # before that there is nothing to see
+                if counters.step:  # an untrained model writes noise
                     progress.sampled(sample)
     score = metrics["loss"] if config.select == "loss" else -metrics[config.select]
     if not score < counters.best_score:

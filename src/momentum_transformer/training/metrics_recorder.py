@@ -16,7 +16,7 @@ class Recorder:
 
             try:
                 self.board = SummaryWriter(str(run.path / "tensorboard"), purge_step=resumed_at + 1)
-            except (OSError, UnicodeError) as error:  # TensorBoard knows no names but those of UTF-8
+            except (OSError, UnicodeError) as error:  # TensorBoard accepts names in UTF-8 only
                 raise RunError(f"{run.path}/tensorboard cannot be written: {error}") from None
 
     def __enter__(self) -> "Recorder":
@@ -51,6 +51,6 @@ class Recorder:
             self.run.append(SAMPLES, {"step": step, "text": text})
 
     def sync(self) -> None:
-        """What was written is on the disk."""
+        """Sync what was written to the disk."""
         if self.run is not None:
             self.run.sync_logs()

@@ -35,7 +35,7 @@ def make_optimizer(parameters: Iterable[nn.Parameter], config: TrainConfig) -> t
 
 @torch.no_grad()
 def clip_gradients(parameters: Iterable[nn.Parameter], config: TrainConfig) -> None:
-    """Scale down what is longer than `clip_norm`: each tensor by itself, or all together."""
+    """Scale down gradients longer than `clip_norm`: each tensor by itself, or all together."""
     found = [p.grad for p in parameters if p.grad is not None]
     gradients = [getattr(x, "_local_tensor", x) for x in found]  # of FSDP2: this process's share
     if config.clip == "none" or not gradients:
@@ -52,7 +52,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter], config: TrainConfig) -> N
         torch._foreach_mul_(gradients, list(scales.unbind()))
         return
     for gradient, scale in zip(gradients, scales.tolist(), strict=True):
-        if scale != 1:  # most are short enough most of the time
+        if scale != 1:  # usually no gradient is longer than that
             gradient.mul_(scale)
 
 

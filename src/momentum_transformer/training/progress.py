@@ -19,8 +19,8 @@ OTHERS = 50  # columns of what stands behind the name, where it is the least
 
 
 def progress_bar(console: Console) -> Bar:
-    """In 80 columns: what, a bar, steps, the loss, the time left. A narrower terminal cuts the name, a wider one shows
-    more."""
+    """In 80 columns: a name, a bar, steps, the loss, the time left. A narrower terminal cuts the name, a
+    wider one shows more."""
     wide = console.width >= WIDE
     one_line = Column(no_wrap=True, overflow="ellipsis", max_width=None if wide else console.width - OTHERS)
     columns = [
@@ -83,7 +83,7 @@ class Progress:
                 self.console.print(f"step {step}: {in_words(metrics)}", highlight=False)
 
     def sampled(self, text: str) -> None:
-        """What the model writes now, on a terminal."""
+        """Show on a terminal what the model writes at this evaluation."""
         if self.bar is None:
             return
         room = max(1, self.console.width - 4)

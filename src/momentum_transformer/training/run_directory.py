@@ -60,7 +60,7 @@ class RunDirectory:
 
     @contextmanager
     def owned(self) -> Iterator[None]:
-        """Nobody else writes here until this process ends, however that is; what dead ones left behind is removed."""
+        """Keep other processes out until this one ends, by whatever cause; leftovers of dead ones are removed."""
         note = f"process {os.getpid()} on {platform.node()}"
         with ExitStack() as stack:
             try:
@@ -85,7 +85,7 @@ class RunDirectory:
     def create(
         self, config: dict[str, Any], data: dict[str, Any] | None = None, keep: Callable[[], None] = lambda: None
     ) -> None:
-        """A new run, where its data came from, and what `keep` adds. One that is there already is never overwritten.
+        """Begin a run: write where its data came from, and what `keep` adds. An existing run is never overwritten.
 
         config.json comes last: it is what makes a directory a run.
         """
@@ -197,7 +197,7 @@ class RunDirectory:
 
     @contextmanager
     def failure_noted(self) -> Iterator[None]:
-        """An error on the way is written down for whoever looks later; the one of the attempt before is forgotten."""
+        """Write an error of this block to failure.txt, and remove that of an earlier attempt."""
         path = self.path / "failure.txt"
         try:
             path.unlink(missing_ok=True)
@@ -220,7 +220,7 @@ class RunDirectory:
         return any(line["kind"] == "end" for line in self.metrics())
 
     def concluded(self, steps: int | None = None) -> bool:
-        """Whether it was scored after that, too; after so many steps, if that matters."""
+        """Whether the run has been scored after its last step; with `steps`, after exactly this many."""
         return any(line["kind"] == "concluded" and steps in (None, line["step"]) for line in self.metrics())
 
 

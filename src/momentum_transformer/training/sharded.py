@@ -28,7 +28,7 @@ SEAL = "progress.json"
 
 
 def refuse_to_split(task: Task, config: TrainConfig, world: World) -> None:
-    """What cannot be shared by so many processes."""
+    """Refuse what cannot be split over the processes: sequences, batches, and float16 under FSDP."""
     if world.context > 1 and not isinstance(task, HasParts):
         raise WorldError(f"train.context={world.context}: the sequences of this experiment cannot be split; use 1")
     if config.parallel == "fsdp" and precision_of(config, world) == "float16":
@@ -65,7 +65,7 @@ def shard(model: nn.Module, world: World) -> nn.Module:
 
 @contextmanager
 def whole(model: nn.Module) -> Iterator[None]:
-    """Inside, every process has all weights, and forward passes need nobody else."""
+    """Inside, every process has all weights, so that its forward passes need no other process."""
     units: list[Any] = [module for module in model.modules() if hasattr(module, "set_reshard_after_forward")]
     for unit in units:
         unit.set_reshard_after_forward(False, recurse=False)
@@ -79,7 +79,7 @@ def whole(model: nn.Module) -> Iterator[None]:
 
 
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
-    """All weights by name, gathered where they are over processes; each of these must ask."""
+    """All weights by name, gathered where they are sharded; every process must call this."""
     return {name: _gathered(tensor.detach()) for name, tensor in model.state_dict().items()}
 
 
@@ -114,7 +114,7 @@ def save_shards(
         )
 
     def begin() -> None:
-        shutil.rmtree(path, ignore_errors=True)  # what a killed process left behind
+        shutil.rmtree(path, ignore_errors=True)  # left behind by a killed process
         make_folder(path)
 
     def write() -> None:

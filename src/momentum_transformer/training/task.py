@@ -76,7 +76,7 @@ class Condenses(Protocol):
     """A task with metrics that are no means, but are made of means, which may then be tables of any shape."""
 
     def condense(self, means: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Single numbers only."""
+        """Turn metrics that are tables, such as a confusion matrix, into single numbers."""
         ...
 
 
@@ -85,7 +85,7 @@ class KnowsItsRun(Protocol):
     """A task that keeps more in its run directory than weights, such as a vocabulary."""
 
     def at(self, run: Path) -> None:
-        """Told where the directory is, or will be, before anything else."""
+        """Receive the place of the run directory, before anything else is called."""
         ...
 
     def keep(self) -> None:

@@ -128,7 +128,7 @@ class Answer:
             leaving.cancel()
             results = await asyncio.gather(writing, leaving, return_exceptions=True)
         if isinstance(results[0], TimeoutError):
-            return  # the viewer takes nothing: unfinished, the connection is closed
+            return  # the viewer does not read: the connection is closed before its end
         if place.ended.done():
             await _send_line(send, {"stopped": place.ended.result()})
         elif isinstance(results[0], Exception):

@@ -68,7 +68,7 @@ class Guard:
             self._requests += Counter()  # forgets who has none
 
     def _entrance(self, scope: Scope, headers: Headers) -> Response | None:
-        """Nothing for those who may come in; a cookie for the link's token, else a refusal."""
+        """None where the request may pass; a redirect with a cookie where it has the link's token; else a refusal."""
         if self._token is None:
             return None
         if self._is_token(_cookie(headers)):

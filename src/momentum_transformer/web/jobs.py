@@ -37,7 +37,7 @@ class Job:
 
 
 def draw(model: Drawable, request: DrawRequest, *, seconds: float, is_stopped: Callable[[], bool]) -> Iterator[Event]:
-    """Slices of about so many seconds, one byte at least unless they are stopped."""
+    """Slices of drawing, each about `seconds` long and at least one byte, unless the viewer leaves."""
     given_bits = None
     if request.given:
         given_bits = finite(model.given_bits(request.given) / len(request.given))
@@ -86,7 +86,7 @@ def translate(model: Translating, request: TranslateRequest) -> Iterator[Event]:
 
 
 def write(model: Writing, request: WriteRequest, *, seconds: float, is_stopped: Callable[[], bool]) -> Iterator[Event]:
-    """Slices of about so many seconds, one token at least unless they are stopped."""
+    """Slices of writing, each about `seconds` long and at least one token, unless the viewer leaves."""
     steps = model.write(request.prompt, tokens=request.tokens, temperature=request.temperature, seed=request.seed)
     written, busy = 0, 0.0
     while written < request.tokens:
@@ -110,7 +110,7 @@ def write(model: Writing, request: WriteRequest, *, seconds: float, is_stopped: 
 
 
 def changed_words(before: tuple[str, ...], words: tuple[str, ...]) -> list[int]:
-    """Places of the words that are not the next of those before; the others are as many as possible, or nearly."""
+    """Places of the words that differ from the step before, where the two sentences are aligned."""
     same = SequenceMatcher(None, before, words, autojunk=False).get_matching_blocks()
     kept = {place for block in same for place in range(block.b, block.b + block.size)}
     return [place for place in range(len(words)) if place not in kept]

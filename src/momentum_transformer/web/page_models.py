@@ -119,7 +119,7 @@ class Writing(Model, Protocol):
         """A text to begin with, of the kind that it was trained on."""
 
     def write(self, prompt: str, *, tokens: int, temperature: float, seed: int) -> Iterator[Written]:
-        """So many tokens that come after the prompt; a `RefusedError` where it cannot be read."""
+        """The tokens that follow the prompt, `tokens` of them; a `RefusedError` where the prompt cannot be encoded."""
 
 
 def describe(

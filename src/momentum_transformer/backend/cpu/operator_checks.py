@@ -22,7 +22,7 @@ def check_tokens(shape: tuple[int, int], token_index: Tensor | None, token_count
 
 
 def check_indices(q: Tensor, token_index: Tensor | None, token_count: Tensor | None) -> None:
-    """The values for q (b, h, n, d), of a caller who did not make them here."""
+    """The values of an index of tokens of q (b, h, n, d) that was not made by this package."""
     n = q.shape[2] if q.ndim == 4 else 0
     if not n:
         return  # which is refused for other reasons

@@ -106,7 +106,7 @@ class PreparedStep:
         self.native, self.function = found, found.of(v.dtype).step
 
     def run(self, tensors: tuple[Any, ...]) -> tuple[Tensor, RecurrentState] | None:
-        """y and the state after the token; None where a coefficient is out of range, as the usual way will say."""
+        """y and the state after the token; None where a coefficient is out of range: the usual way says why."""
         q, k, v, erase, *values, s, m, z = tensors
         y, s_after = torch.empty_like(v, memory_format=torch.contiguous_format), torch.empty_like(s)
         m_after = None if m is None else torch.empty_like(m)

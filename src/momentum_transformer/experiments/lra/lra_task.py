@@ -113,7 +113,7 @@ def load_splits(name: str, config: LraConfig, root: Path) -> Splits:
 
 
 def _first(sequences: Sequences, asked: int) -> Sequences:
-    """So many examples, spread over all of them: files may be in the order of their labels."""
+    """As many examples as are asked for, spread evenly over all: files may be sorted by label."""
     if not 0 < asked < len(sequences):
         return sequences
     return sequences.take(np.linspace(0, len(sequences) - 1, asked).round().astype(int))

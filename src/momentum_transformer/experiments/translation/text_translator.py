@@ -135,7 +135,7 @@ class Translator:
         return parts
 
     def _joined(self, parts: list[tuple[tuple[int, ...], ...]], pieces: int) -> Translation:
-        """A line of its parts; one that needed fewer steps stays as it is while the others go on."""
+        """A line joined from its parts, step by step; a part that needed fewer steps stays as it is."""
         text = " ".join(self.subwords.text(list(steps[-1])) for steps in parts)
         count = max((len(steps) for steps in parts), default=0)
         whole = tuple(

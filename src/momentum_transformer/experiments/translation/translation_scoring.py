@@ -101,6 +101,6 @@ def _timed(translator: Translator, sources: list[list[int]], tokens: int) -> dic
 
 
 def _spread(count: int, wanted: int) -> list[int]:
-    """So many numbers below `count`, evenly spread."""
+    """Numbers below `count`, evenly spread."""
     wanted = min(count, wanted)
     return [i * count // wanted for i in range(wanted)]

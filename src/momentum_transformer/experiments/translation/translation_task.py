@@ -184,7 +184,7 @@ class TranslationTask:
         return self.config.train.batch_size
 
     def _noisy(self, model: nn.Module, batch: Pairs) -> list[Tensor | None]:
-        """For each pass but the first, a spoilt reference or nothing, as the dice of this step fall."""
+        """For each pass but the first, a spoilt reference or nothing, as the random numbers of this step decide."""
         refine = self.config.refine
         if not model.training or not refine.denoise:
             return []
@@ -245,7 +245,7 @@ def load_corpus(corpus: str, config: TranslationConfig, root: Path) -> Translati
 
 
 def hold_out_pairs(text: ParallelText) -> tuple[ParallelText, ParallelText]:
-    """All but every twentieth pair, of which there are 1,000 at most; and those."""
+    """The pairs to train on, and those held out: every twentieth pair, at most 1,000 of them."""
     count = min(1_000, len(text) // 20)
     if not count:
         raise DataError(
