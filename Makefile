@@ -59,7 +59,7 @@ shipped: setup  # the trained models that come with the package; what is trained
 dist: setup  # a wheel for this platform, with compiled kernels, and the sources of any
 	rm -rf build dist && mkdir build
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
-	$(BIN)/python -c "from setuptools.build_meta import build_sdist; build_sdist('dist')" > build/sdist.log
+	$(BIN)/python -c "from setuptools.build_meta import build_sdist; build_sdist('dist')" > build/sdist.log 2>&1 || { cat build/sdist.log; exit 1; }
 	@ls -l dist
 
 clean:
