@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pytest
 
 from momentum_transformer.experiments import REPRODUCTIONS
 from momentum_transformer.experiments.runs import Request
-from momentum_transformer.report.interactive import on_dark
+from momentum_transformer.report.figures import svg
+from momentum_transformer.report.interactive import interactive, on_dark
 from momentum_transformer.report.page import write_report
+from momentum_transformer.report.tables import Table
 from momentum_transformer.training.run_directory import RunError
 
 from ..browsers import chromium, new_page
@@ -141,9 +144,17 @@ def test_provenance_is_a_table(runs: Path, tmp_path: Path) -> None:
     origin = {"commit": "0123456789abcdef", "dirty": True, "cpu": "A <processor>", "cores": 2, "versions": versions}
     (one / "recall" / "softmax" / "tiny-seed0" / "provenance.json").write_text(json.dumps(origin))
     page, _ = write_report([one], tmp_path / "report")
-    cells = ("0123456789ab with changes", "1", "A &lt;processor&gt;", "2", "–", "–", "0.9", "2.9", "–")
-    assert "".join(f"<td>{cell}</td>" for cell in cells) in page.read_text()
-    assert "<td>not known</td><td>3</td>" in page.read_text()
+    cells = ("0123456789ab with changes", "1", "A &lt;processor&gt;", "2", "0.9", "2.9")  # no column says nothing
+    shown = page.read_text().replace(' class="words"', "")
+    assert "".join(f"<td>{cell}</td>" for cell in cells) in shown
+    assert "<td>not known</td><td>3</td>" in shown
+
+
+def test_columns_that_say_nothing_are_left_out_and_words_stand_to_the_left() -> None:
+    table = Table("t", ("model", "steps to 90 %", "GPU", "text"), (("a", "3", "–", "ein"), ("b", "–", "", "zwei")))
+    assert table.markdown().splitlines()[:2] == ["| model | steps to 90 % | text |", "|---|---:|---|"]
+    assert '<th>steps to 90&nbsp;%</th><th class="words">text</th>' in table.html()
+    assert '<td>3</td><td class="words">ein</td>' in table.html()
 
 
 def spoil(run: Path, file: str, content: bytes) -> None:
@@ -193,7 +204,7 @@ def test_a_broken_run_is_named_and_left_out(runs: Path, tmp_path: Path, case: st
     assert line.startswith(str(victim))
     assert reason in line
     assert "\n" not in line
-    assert "<td>softmax</td>" in page.read_text()  # its other seed
+    assert ">softmax</td>" in page.read_text()  # its other seed
     assert reason.replace("'", "&#x27;") in page.read_text()
 
 
@@ -222,6 +233,17 @@ def test_colours_of_lines_stand_out_on_a_dark_page(colour: str) -> None:
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
     assert (luminance(on_dark(colour)) + 0.05) / (luminance("#14141b") + 0.05) > 3
+
+
+def test_hatched_bars_have_the_colours_of_the_page() -> None:
+    figure, axis = plt.subplots()
+    axis.bar([0], [1], color="#0072b2", hatch="///", edgecolor="white")
+    drawn = svg(figure)
+    assert 'fill="#0072b2"' in drawn
+    shown = interactive(figure, drawn)
+    assert "fill: var(--c-0072b2)" in shown
+    assert "stroke: var(--c-ffffff)" in shown
+    assert 'fill="#' not in shown
 
 
 @pytest.fixture(scope="module")

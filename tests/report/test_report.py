@@ -186,7 +186,7 @@ def test_runs_of_no_study_are_listed_and_unknown_ones_left_out(tmp_path: Path) -
         run.append_metrics({"kind": "validation", "step": 2, "loss": 0.5, "accuracy": 0.75, "seconds": 1.0})
         run.append_metrics({"kind": "end", "step": 2, "seconds": 1.0, "best_step": 2})
     page, left_out = write_report([tmp_path / "runs"], tmp_path / "report")
-    assert "<td>delta, train.steps=2</td><td>0.5000</td><td>0.7500</td><td>0</td>" in page.read_text()
+    assert ">delta, train.steps=2</td><td>0.5000</td><td>0.7500</td><td>0</td>" in page.read_text()
     (line,) = left_out
     assert line.startswith(f"{tmp_path / 'runs' / 'known-to-another-version'}: unknown experiment")
 

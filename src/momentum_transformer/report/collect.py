@@ -89,10 +89,10 @@ def _check_weights(path: Path) -> None:
 
 def _so_far(directory: RunDirectory, lines: list[dict[str, Any]]) -> str:
     """How far an unfinished run has come, and what it had reached there."""
+    _, config = load_run(directory.path)
     reached = [line for line in lines if line["kind"] == "validation"]
     if not reached:
         return "not finished"
-    _, config = load_run(directory.path)
     last, step = reached[-1], max(line["step"] for line in lines if "step" in line)
     scores = ", ".join(f"{name} {value:.4f}" for name, value in last.items() if name not in BESIDES)
     return f"not finished, {step:,} of {config.train.steps:,} steps; validation at step {last['step']:,}: {scores}"

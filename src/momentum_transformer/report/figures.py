@@ -43,7 +43,7 @@ def svg(figure: Figure) -> str:
     return text[text.index("<svg") :]
 
 
-def plot_curve(axis: Axes, group: Group, across: str, metric: str, *, skip: int = 0) -> None:
+def plot_curve(axis: Axes, group: Group, across: str, metric: str, *, skip: int = 0, hollow: bool = False) -> None:
     """The mean over seeds of a metric at each evaluation but the first `skip`, and a band from lowest to highest."""
     x = group.stacked(across).mean(0)[skip:]
     mean, low, high = (values[skip:] for values in group.curve(metric))
@@ -55,6 +55,7 @@ def plot_curve(axis: Axes, group: Group, across: str, metric: str, *, skip: int 
         lw=1.4,
         marker=MARKERS.get(group.model, "o"),
         ms=3.5,
+        mfc="#ffffff" if hollow else None,
         markevery=max(1, len(x) // 6),
         label=group.label,
     )

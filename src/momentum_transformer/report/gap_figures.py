@@ -73,6 +73,7 @@ def apart_figure(panels: Sequence[tuple[str, Values]]) -> Figure:
                 axis.plot(scores.mean(), places[part], marker, color=colour, ms=7)
             axis.axvline(values["nothing"].mean(), color="#333333", lw=1.0, ls="--", zorder=0)
             axis.set_xlabel(title)
+            axis.locator_params(axis="x", nbins=4)  # as many numbers as there is room for
         labels = ["everything" if part == "nothing" else f"without {part}" for part in parts]
         grid[0][0].set_yticks(list(places.values()), labels)
     return figure

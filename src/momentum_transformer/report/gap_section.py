@@ -194,7 +194,7 @@ def _findings(made: Sequence[TaskResult]) -> Iterator[str]:
             continue
         best = max(linear_time, key=lambda name: linear_time[name])
         said = f"{result.task.label}: {best} closes {linear_time[best]:.2f} of the gap, the most in linear time"
-        if "momentum" in linear_time:
+        if "momentum" in linear_time and best != "momentum":
             said += "; momentum " + (
                 "is at chance" if result.guesses("momentum") else f"{linear_time['momentum']:.2f}"
             )

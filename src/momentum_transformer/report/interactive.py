@@ -16,6 +16,7 @@ from matplotlib.ticker import FixedFormatter, FuncFormatter
 
 MOST_POINTS = 60  # of a line that say their values; of a longer one, so many that are evenly spread
 POINTS_PER_INCH = 72  # the unit of the SVG
+ATTRIBUTE = re.compile(r'fill="(#[0-9a-f]{6})"', re.IGNORECASE)  # what hatched bars are filled with
 COLOUR = re.compile(r"(?<=: )#[0-9a-f]{6}\b", re.IGNORECASE)
 GREY = 0.15  # of saturation and below
 LIGHT = 0.64  # lightness of a colour on a dark page, at least
@@ -43,7 +44,8 @@ def interactive(figure: Figure, drawn: str) -> str:
     """The figure, which was drawn as this SVG, for a page that has `SCRIPT` and the colours of `palette`."""
     if "<image" in drawn:  # a picture has its own colours, and what is written on it must fit them
         return drawn.replace("<svg", '<svg class="plain"', 1)
-    themed = COLOUR.sub(lambda found: f"var(--c-{found.group()[1:].lower()})", drawn)
+    styled = ATTRIBUTE.sub(r'style="fill: \1"', drawn)  # variables stand in styles only
+    themed = COLOUR.sub(lambda found: f"var(--c-{found.group()[1:].lower()})", styled)
     hits = "".join(hit for axis in figure.axes if axis.get_visible() for hit in _hits(axis, figure))
     return themed.replace("</svg>", f'<g class="hits">{hits}</g></svg>')
 
@@ -61,7 +63,7 @@ def palette(drawn: Sequence[str]) -> str:
 def on_dark(colour: str) -> str:
     """A colour for a dark page: greys are turned around, others get light enough."""
     if colour == "ffffff":
-        return "transparent"  # the ground of a figure
+        return "var(--paper)"  # the ground of a figure
     hue, lightness, saturation = colorsys.rgb_to_hls(*(int(colour[i : i + 2], 16) / 255 for i in (0, 2, 4)))
     changed = 0.93 - 0.8 * lightness if saturation <= GREY else max(lightness, LIGHT)
     parts = (round(255 * part) for part in colorsys.hls_to_rgb(hue, changed, saturation))

@@ -36,7 +36,7 @@ body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
        margin: 2rem auto; padding: 0 1rem; overflow-wrap: break-word; }
 a { color: var(--link); }
 h1 { font-size: 1.7rem; } h2 { margin-top: 3rem; border-bottom: 1px solid var(--line); padding-bottom: .2rem; }
-figure { margin: 1rem 0; } .scroll { overflow-x: auto; }
+figure { margin: 1rem 0; } .scroll { overflow-x: auto; container-type: inline-size; }
 section > figure > svg { display: block; max-width: 100%; min-width: 38rem; height: auto; fill: var(--ink); }
 svg.plain { background: #ffffff; fill: #000000; }
 .hit { fill: var(--ink); fill-opacity: 0; stroke: none; }
@@ -45,15 +45,17 @@ svg.plain { background: #ffffff; fill: #000000; }
        border-radius: .4rem; font-size: .88rem; color: var(--paper); background: var(--ink); pointer-events: none; }
 table { border-collapse: collapse; margin: 1rem 0; font-size: .92rem; }
 caption { text-align: left; color: var(--faint); }
+caption span { display: block; position: sticky; left: 0; max-width: 100cqw; }
 td { white-space: nowrap; } th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--line); text-align: right; }
-th:first-child, td:first-child { text-align: left; }
+.words { text-align: left; }
 thead th { border-bottom: 2px solid var(--faint); } li { margin: .2rem 0; }
 footer, .note { color: var(--faint); font-size: .88rem; }
 .headline { margin: 1rem 0; padding: .8rem 1.2rem; border-radius: .6rem; background: var(--tint); }
 .headline p { margin: .3rem 0; }
-.gallery { display: flex; flex-wrap: wrap; gap: 1rem; } .gallery figure { margin: 0; flex: 1 1 10rem; min-width: 0; }
+.gallery { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(10rem, 1fr)); }
+.gallery figure { margin: 0; min-width: 0; }
 .gallery img { width: 100%; max-width: 16rem; image-rendering: pixelated; }
-.texts figure { flex: 1 1 20rem; }
+.texts { grid-template-columns: repeat(auto-fill, minmax(min(20rem, 100%), 1fr)); }
 .texts pre { margin: 0; padding: .6rem .8rem; border-radius: .4rem; font-size: .9rem;
   white-space: pre-wrap; overflow-wrap: anywhere; background: var(--tint); max-height: 20rem; overflow: auto; }
 nav { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; }
@@ -175,7 +177,7 @@ def _sources(runs: Sequence[Run]) -> str:
     """Each distinct combination of code, machine and versions, and how many runs it made."""
     counts = Counter(_source(run.provenance) for run in runs)
     rows = tuple((commit, str(count), *others) for (commit, *others), count in counts.items())
-    columns = ("commit", "runs", "processor", "cores", "threads", "GPU", *(f"version of {name}" for name in VERSIONS))
+    columns = ("commit", "runs", "processor", "cores", "threads", "GPU", *VERSIONS)
     return f'<div class="scroll">{Table("Code, machine and versions", columns, rows).html()}</div>'
 
 

@@ -15,19 +15,36 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
     def markdown(self) -> str:
-        line = "|" + "|".join(f" {column} " for column in self.columns) + "|"
-        columns = [tuple(row[i] for row in self.rows) for i in range(len(self.columns))]
-        rule = "|" + "|".join("---:" if i and of_numbers(cells) else "---" for i, cells in enumerate(columns)) + "|"
-        rows = ["|" + "|".join(f" {cell} " for cell in row) + "|" for row in self.rows]
+        columns = self._told()
+        line = "|" + "|".join(f" {name} " for name, _ in columns) + "|"
+        rule = (
+            "|" + "|".join("---:" if i and of_numbers(cells) else "---" for i, (_, cells) in enumerate(columns)) + "|"
+        )
+        rows = ["|" + "|".join(f" {cells[i]} " for _, cells in columns) + "|" for i in range(len(self.rows))]
         return "\n".join([line, rule, *rows]) + "\n"
 
     def html(self) -> str:
-        head = "".join(f"<th>{html.escape(column)}</th>" for column in self.columns)
+        columns = self._told()
+        kinds = ["" if i and of_numbers(cells) else ' class="words"' for i, (_, cells) in enumerate(columns)]
+        head = "".join(f"<th{kind}>{_escaped(name)}</th>" for kind, (name, _) in zip(kinds, columns, strict=True))
         body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows
+            "<tr>"
+            + "".join(f"<td{kind}>{_escaped(cells[i])}</td>" for kind, (_, cells) in zip(kinds, columns, strict=True))
+            + "</tr>"
+            for i in range(len(self.rows))
         )
-        caption = html.escape(self.title)
-        return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        caption = f"<caption><span>{_escaped(self.title)}</span></caption>"
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def _told(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Names and cells of columns, but for those in which no row says anything."""
+        columns = [(name, tuple(row[i] for row in self.rows)) for i, name in enumerate(self.columns)]
+        return [column for column in columns if not self.rows or any(cell.strip("– ") for cell in column[1])]
+
+
+def _escaped(text: str) -> str:
+    """For a page; no line ends between a number and its %."""
+    return html.escape(text).replace(" %", "&nbsp;%")
 
 
 def of_numbers(cells: Sequence[str]) -> bool:

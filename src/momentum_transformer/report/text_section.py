@@ -1,6 +1,7 @@
 """Language models of text: what each scores on the last tenth, in every unit, and how it came there."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
@@ -99,7 +100,9 @@ def _figure(found: list[Group]) -> Figure:
         figure, axes = plt.subplots(1, len(panels), figsize=(4.6 * len(panels), 3.6), squeeze=False)
         for across, axis in zip(panels, axes[0], strict=True):
             for group in found:
-                figures.plot_curve(axis, group, across, "nats_per_character", skip=FIRST)
+                named = replace(group, label=_name(group.model, group.settings))
+                hollow = CONVOLVED in group.settings
+                figures.plot_curve(axis, named, across, "nats_per_character", skip=FIRST, hollow=hollow)
             axis.set_xlabel(figures.ACROSS[across])
             axis.set_ylabel("validation (nats a character)")
         handles, labels = axes[0][0].get_legend_handles_labels()
