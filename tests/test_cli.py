@@ -128,6 +128,12 @@ def test_of_many_processes_one_speaks(capsys: pytest.CaptureFixture[str], monkey
         (["train", "lra-text", "--data-dir", "nowhere"], "momentum: aclImdb is not in nowhere: put aclImdb_v1.tar.gz"),
         (["generate", "nowhere", "--prompt", "x"], "momentum: nowhere is not a run directory: it has no config.json"),
         (["evaluate", "nowhere"], "momentum: nowhere is not a run directory: it has no config.json"),
+        (["evaluate", __file__], f"momentum: {__file__} is not a run directory: it is a file"),
+        (
+            ["train", "table", "--source", "a.csv", "b.csv"],
+            "momentum: --source of table is one file or folder, not a.csv b.csv",
+        ),
+        (["train", "copy", "--model", "mamba"], "momentum: unknown model 'mamba' (known: softmax, reformer"),
         (["export", "nowhere", "out"], "momentum: nowhere is not a run directory: it has no config.json"),
         (["translate"], "momentum: momentum translate needs RUN (a run directory)\n"),
         (["export", "x"], "momentum: momentum export needs PATH (the folder to make)\n"),

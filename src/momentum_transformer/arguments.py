@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, Union, cast, get_type_hints
+from typing import Annotated, Any, Union, cast, get_type_hints
 
 import tyro
 
@@ -18,11 +18,17 @@ from .bounded import MEGABYTE, UNREADABLE, parse_json, read_bounded
 from .errors import UserError
 
 TRANSLATIONS = "translation"
+SOURCES = {  # what --source is, of an experiment on one's own data
+    "text": "Files or folders of text, plain or .gz; by default tiny Shakespeare.",
+    "images": "A folder of PNG and JPEG files, or a tar archive of them.",
+    "table": "A .csv, .tsv or .jsonl file, plain or .gz.",
+    TRANSLATIONS: "A file of sentences, one a line, plain or .gz.",
+}
 PICTURES = "pictures|digits|mnist|fashion|cifar10|images"
 APPLIES: dict[str, dict[str, str]] = {  # command → flag that some experiments lack → pattern of the others
     "train": {
         "fidelity": "lra-.*",
-        "source": f"text|images|table|{TRANSLATIONS}",
+        "source": "|".join(SOURCES),
         "target": TRANSLATIONS,
         **dict.fromkeys(("text_column", "label_column"), "table"),
     },
@@ -68,7 +74,7 @@ def parse(
         if subject == UNKNOWN:
             hidden = set()
         _check(named[name], name, words[1:], hidden, subject, check_subject)
-        named[name] = _without(named[name], hidden)
+        named[name] = _for_subject(named[name], hidden, subject or "")
     if name is not None and ("-h" in words or "--help" in words):
         words = [name, "--help"]  # the flags are those of the subject; its usage has a place for it
     said, shown = io.StringIO(), _Shown()
@@ -96,7 +102,9 @@ class _Shown(io.TextIOWrapper):
         usage, rest = re.sub(COLOURS, "", self.readline()), self.read()
         columns = shutil.get_terminal_size().columns
         usage = re.sub(r"\{[^}]*\}", "COMMAND ...", usage)
-        return textwrap.fill(usage, columns, subsequent_indent="    ", break_on_hyphens=False) + "\n" + rest
+        usage = re.sub(r"(\[--\S+) ", "\\1\xa0", usage)  # no line ends between an option and its value
+        usage = textwrap.fill(usage, columns, subsequent_indent="    ", break_on_hyphens=False)
+        return usage.replace("\xa0", " ") + "\n" + rest
 
 
 def _subject(name: str, words: Sequence[str]) -> str | None:
@@ -156,17 +164,16 @@ def _nearest(given: str, known: Any) -> str:
     return f"did you mean {close[0]!r}? " if close else ""
 
 
-def _without(kind: type, hidden: set[str]) -> type:
-    """The same command without these flags."""
-    if not hidden:
-        return kind
+def _for_subject(kind: type, hidden: set[str], subject: str) -> type:
+    """The same command without these flags, and with what its source is."""
     hints, suppress = get_type_hints(kind, include_extras=True), cast(Any, tyro.conf.Suppress)
-    suppressed = [
-        (field.name, suppress[hints[field.name]], dataclasses.field(default=field.default))
-        for field in dataclasses.fields(kind)
-        if field.name in hidden
-    ]
-    made = dataclasses.make_dataclass(kind.__name__, suppressed, bases=(kind,), frozen=True)
+    changed: dict[str, Any] = {name: suppress[hints[name]] for name in hidden}
+    if "source" in hints and subject in SOURCES:
+        changed["source"] = Annotated[hints["source"], tyro.conf.arg(help=SOURCES[subject])]
+    defaults = {field.name: dataclasses.field(default=field.default) for field in dataclasses.fields(kind)}
+    made = dataclasses.make_dataclass(
+        kind.__name__, [(name, hint, defaults[name]) for name, hint in changed.items()], bases=(kind,), frozen=True
+    )
     made.__doc__ = kind.__doc__
     return made
 

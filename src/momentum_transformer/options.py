@@ -17,6 +17,9 @@ MaybeName = Annotated[str | None, tyro.conf.arg(metavar="[NAME]", help_behavior_
 MaybeText = Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
 MaybeWhole = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
 MaybeNumber = Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")]
+Paths = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PATH ...", help_behavior_hint="")]
+MaybePaths = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="[PATH ...]", help_behavior_hint="")]
+Shapes = Annotated[tuple[str, ...], tyro.conf.arg(metavar="B,H,N,D ...", help_behavior_hint="")]
 Settings = Annotated[UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="PART.FIELD=VALUE")]
 
 
@@ -62,14 +65,14 @@ class Train:
     """Change one value of the configuration; may be repeated."""
     fidelity: str = "paper"
     """Long Range Arena: paper (its equations, true masks) or released (what the authors' code does)."""
-    source: tuple[Path, ...] = ()
-    """Files or folders of text; a file of sentences, one a line; a .csv, .tsv or .jsonl; a folder or tar of images."""
+    source: Paths = ()
+    """Your own data."""
     target: MaybePath = None
-    """Translation: its translations, line by line."""
+    """Their translations, line by line."""
     text_column: MaybeText = None
-    """Table: the column of the texts, by its name or number; by default `text`."""
+    """The column of the texts, by its name or number; by default `text`."""
     label_column: MaybeText = None
-    """Table: the column of their labels; by default `label`."""
+    """The column of their labels; by default `label`."""
     runs: Path = Path("runs")
     """Where run directories go."""
     out: MaybePath = None
@@ -229,8 +232,8 @@ class Report:
     Example: momentum report runs --out report
     """
 
-    runs: Positional[tuple[Path, ...]] = (Path("runs"),)
-    """Run directories, or folders that hold them."""
+    runs: Positional[MaybePaths] = (Path("runs"),)
+    """Run directories, or folders that hold them; by default the folder runs."""
     out: Path = Path("report")
     """Where the report goes."""
 
@@ -242,8 +245,8 @@ class Bench:
     Example: momentum bench --threads 2 --out bench.json --plot bench.svg
     """
 
-    shapes: tuple[str, ...] = ()
-    """Shapes b,h,n,d to time instead of the standard four, such as 64,8,128,32."""
+    shapes: Shapes = ()
+    """Time shapes such as 64,8,128,32 instead of the standard four."""
     family: bool = False
     """Time gated delta, momentum delta, KDA and one token instead, beside Transformers; 1 thread, then all."""
     backends: bool = False
@@ -284,7 +287,7 @@ class Serve:
     Example: momentum serve runs
     """
 
-    runs: Positional[tuple[Path, ...]] = ()
+    runs: Positional[MaybePaths] = ()
     """Run directories, or folders that hold them; by default the models that come with this package."""
     host: str = "127.0.0.1"
     """Address to listen on; by default only this machine can reach the page."""

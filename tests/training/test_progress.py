@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from momentum_transformer.training.progress import Progress, progress_bar
+from momentum_transformer.training.progress import Progress, in_words, progress_bar
 
 
 def shown(width: int, title: str) -> str:
@@ -44,6 +44,15 @@ def test_each_evaluation_shows_its_scores_and_what_the_model_writes_in_eighty_co
     assert "step 200: loss 2.0123  bits per byte 2.9034  perplexity 7.4823" in shown  # one line; nats once
     assert "  ROMEO:\n  It is the east\ufffd[2J, and so on" in shown
     assert sum("and so on" in line for line in lines) <= 4
+
+
+def test_scores_that_need_two_lines_are_parted_between_them() -> None:
+    scores = {"loss": 5.7129, "bits_per_byte": 5.3174, "nats_per_character": 3.6858, "perplexity": 302.7597}
+    lines = in_words("step 2000", scores, 80).split("\n")
+    assert lines == [
+        "step 2000: loss 5.7129  bits per byte 5.3174  nats per character 3.6858",
+        "  perplexity 302.7597",
+    ]
 
 
 def test_without_a_terminal_an_evaluation_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,6 +85,9 @@ def _settings(command: options.Train | options.Reproduce) -> tuple[str, ...]:
     """--fidelity, --source and others are settings with flags of their own."""
     flags = [] if command.fidelity == "paper" else [f"fidelity={command.fidelity}"]
     if isinstance(command, options.Train):
+        if len(command.source) > 1 and command.experiment != "text":
+            several = " ".join(map(str, command.source))
+            raise ConfigurationError(f"--source of {command.experiment} is one file or folder, not {several}")
         given = {"source": ",".join(map(str, command.source)) or None, "target": command.target}
         given |= {"text_column": command.text_column, "label_column": command.label_column}
         flags += [f"data.{name}={as_word(str(value))}" for name, value in given.items() if value is not None]

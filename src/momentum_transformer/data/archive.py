@@ -57,5 +57,5 @@ def read_archive(path: Path, wanted: Callable[[str], bool], most: int) -> Iterat
                 yield member.name, content.read()
     except (tarfile.TarError, *UNREADABLE, ValueError, RecursionError) as error:
         raise DataError(
-            f"{path} is no tar archive, or cut off or damaged ({error}); delete it and get it again, as .tar.gz"
+            f"{path} is no tar archive, or cut off or damaged ({error}); get it again, as .tar.gz, or name another"
         ) from None

@@ -63,7 +63,8 @@ def _cells(path: Path, columns: Sequence[str], *, quoted: bool) -> Iterator[Row]
         yield Row(number, tuple(header[place] for place in places))
     for number, cells in rows:
         if len(cells) != len(header):
-            raise DataError(f"{path}, line {number}: {len(cells)} columns where the first line has {len(header)}")
+            count = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
+            raise DataError(f"{path}, line {number}: {count} where the first line has {len(header)}")
         yield Row(number, tuple(cells[place] for place in places))
 
 
@@ -75,6 +76,10 @@ def _places(path: Path, header: list[str], columns: Sequence[str]) -> tuple[list
         return [number - 1 for number in numbers], False
     for column in columns:
         if column not in names:
+            if len(names) == 1 and ";" in names[0]:
+                raise DataError(
+                    f"{path}, line 1: {names[0][:60]!r} has semicolons between columns; save it with commas"
+                )
             shown = ", ".join(repr(name[:30]) for name in names[:SHOWN])
             more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
             raise DataError(

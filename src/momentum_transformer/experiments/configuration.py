@@ -44,8 +44,8 @@ def nearest(kind: str, given: str, allowed: Sequence[str]) -> ConfigurationError
     close = difflib.get_close_matches(given, allowed, n=1, cutoff=0.4)
     if close and len(allowed) > MANY:
         return ConfigurationError(f"unknown {kind} {given!r}; did you mean {close[0]!r}?")
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return ConfigurationError(f"unknown {kind} {given!r}; {hint}(known: {', '.join(allowed)})")
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return ConfigurationError(f"unknown {kind} {given!r}{hint} (known: {', '.join(allowed)})")
 
 
 def to_json(config: Any) -> dict[str, Any]:

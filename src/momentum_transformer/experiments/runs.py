@@ -1,6 +1,7 @@
 """From a request (experiment, model, scale, seed, settings) to a run directory, and back again."""
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
@@ -264,10 +265,11 @@ def _conclude(task: Task, run: RunDirectory, world: World) -> None:
     torch.manual_seed(request.seed)  # the same random numbers whether this process has trained or only scores
     if isinstance(task, HasTest):
         metrics = _score_test(task, config, run, world, "best")
-        shown = in_words(dict(list(metrics.items())[:SHOWN]))
         more = f" and {len(metrics) - SHOWN} more in metrics.jsonl" if len(metrics) > SHOWN else ""
         console = Console(quiet=not world.leads)
-        console.print(f"test split: {shown}{more}", highlight=False, soft_wrap=not console.is_terminal)
+        columns = console.width if console.is_terminal else sys.maxsize
+        shown = in_words("test split", dict(list(metrics.items())[:SHOWN]), columns, more)
+        console.print(shown, highlight=False, soft_wrap=True)
     if samples is not None and world.leads:
         try:
             lines = samples(task, run.path / "samples")

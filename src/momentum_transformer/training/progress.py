@@ -3,6 +3,7 @@
 A terminal that has been closed stops nothing: there is a run to be saved.
 """
 
+import textwrap
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -15,6 +16,7 @@ from rich.text import Text
 
 WIDE = 120  # columns of a terminal from which more than the least is shown
 SAMPLE = 4  # lines of a sample that a terminal shows
+KEPT = "\xa0"  # a space at which no line ends
 OTHERS = 50  # columns of what stands behind the name, where it is the least
 
 
@@ -36,10 +38,13 @@ def progress_bar(console: Console) -> Bar:
     return Bar(*columns, console=console)
 
 
-def in_words(metrics: dict[str, float]) -> str:
-    """Scores in a line for a reader: what is the loss once more, as nats per character of bytes are, is left out."""
+def in_words(what: str, metrics: dict[str, float], columns: int, rest: str = "") -> str:
+    """Scores for a reader, in lines that never part a name from its value: what is the loss once more, as nats per
+    character of bytes are, is left out."""
     kept = {name: value for name, value in metrics.items() if name == "loss" or value != metrics.get("loss")}
-    return "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in kept.items())
+    scores = "  ".join(f"{name} {value:.4f}".replace("_", " ").replace(" ", KEPT) for name, value in kept.items())
+    lines = textwrap.fill(f"{what}: {scores}{rest}", columns, subsequent_indent="  ", break_on_hyphens=False)
+    return lines.replace(KEPT, " ")
 
 
 class Progress:
@@ -80,7 +85,8 @@ class Progress:
                 self.console.print(line, highlight=False, soft_wrap=True)
         else:
             with suppress(OSError):
-                self.console.print(f"step {step}: {in_words(metrics)}", highlight=False)
+                lines = in_words(f"step {step}", metrics, self.console.width)
+                self.console.print(lines, highlight=False, soft_wrap=True)
 
     def sampled(self, text: str) -> None:
         """Show on a terminal what the model writes at this evaluation."""

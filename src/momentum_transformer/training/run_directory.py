@@ -128,6 +128,8 @@ class RunDirectory:
             below = (place for depth in ("*", "*/*/*") for place in self.path.glob(f"{depth}/{name}"))
             inside = next((f"; {place.parent} is one" for place in below), "")
             raise RunError(f"{self.path} is not a run directory: it has no {name}{inside}") from None
+        except NotADirectoryError:
+            raise RunError(f"{self.path} is not a run directory: it is a file") from None
         except (ValueError, *UNREADABLE) as error:
             raise RunError(f"{path} cannot be read: {error}") from None
         if content.get("format", FORMAT) > FORMAT:
