@@ -204,6 +204,17 @@ def test_only_files_are_read(tmp_path: Path) -> None:
         read_bounded(tmp_path / "large", 100)
 
 
+def test_nothing_is_read_of_a_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: object) -> int:
+        raise AssertionError("it was read")
+
+    (tmp_path / "sparse").touch()
+    os.truncate(tmp_path / "sparse", 2**34)
+    monkeypatch.setattr("momentum_transformer.bounded._Limited.readinto", read)
+    with pytest.raises(OSError, match="it holds more than 4,096 MB"):
+        read_bounded(tmp_path / "sparse", 2**32)
+
+
 def test_a_batch_is_what_pickle_reads() -> None:
     data = np.arange(12, dtype=np.uint8).reshape(2, 6)
     for protocol in (2, 3, 4):

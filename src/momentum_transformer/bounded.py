@@ -34,7 +34,7 @@ class _Limited(io.RawIOBase):
         count: int = self._file.readinto(buffer)
         self._read += count
         if self._read > self._most:
-            raise OSError(f"it holds more than {self._most / MEGABYTE:,.0f} MB")
+            raise _too_large(self._most)
         return count
 
     def close(self) -> None:
@@ -42,17 +42,29 @@ class _Limited(io.RawIOBase):
         super().close()
 
 
-def open_bounded(path: Path, most: int) -> BinaryIO:
-    """A file, unpacked where it is compressed by gzip, of `most` bytes and RATIO times its own size at most."""
+def _too_large(most: int) -> OSError:
+    return OSError(f"it holds more than {most / MEGABYTE:,.0f} MB")
+
+
+def _size(path: Path) -> int:
+    """The bytes of a file, which is neither a folder nor something that may never end."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise OSError("it is not a file")
+    return found.st_size
+
+
+def open_bounded(path: Path, most: int) -> BinaryIO:
+    """A file, unpacked where it is compressed by gzip, of `most` bytes and RATIO times its own size at most."""
+    size = _size(path)
     with path.open("rb") as file:
         packed = file.read(len(MAGIC)) == MAGIC
     if path.suffix == ".gz" and not packed:
         raise OSError("its name ends with .gz, but it is not compressed by gzip")
+    if size > most and not packed:
+        raise _too_large(most)
     opened = gzip.open(path) if packed else path.open("rb")  # noqa: SIM115 (closed by what is returned)
-    most = min(most, max(ALWAYS, RATIO * found.st_size)) if packed else most
+    most = min(most, max(ALWAYS, RATIO * size)) if packed else most
     return cast(BinaryIO, io.BufferedReader(_Limited(opened, most), MEGABYTE // 4))
 
 
@@ -60,6 +72,14 @@ def read_bounded(path: Path, most: int) -> bytes:
     """All of a file, unpacked where it is compressed by gzip; one of more than `most` bytes is not read to its end."""
     with open_bounded(path, most) as file:
         return file.read()
+
+
+def read_tail(path: Path, most: int) -> bytes:
+    """The last bytes of a file, however long it is."""
+    start = max(0, _size(path) - most)
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read(most)
 
 
 def numbered_lines(path: Path, most: int, longest: int) -> Iterator[tuple[int, bytes]]:

@@ -25,7 +25,7 @@ def memory_suffices() -> Iterator[None]:
         ) from error
 
 
-def one_line(error: BaseException) -> str:
+def one_line(error: BaseException | str) -> str:
     """The message on one line of bounded length; what no terminal should interpret is escaped."""
     text = str(error) or type(error).__name__
     if len(text) > MOST_CHARACTERS:

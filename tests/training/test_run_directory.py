@@ -131,8 +131,13 @@ def test_an_owner_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("torn", "kept"),
-    [('{"kind": "tra', ""), ('{"kind": "train", "step": 2}', '{"kind": "train", "step": 2}\n'), ("", "")],
-    ids=["torn", "without its end of line", "whole"],
+    [
+        ('{"kind": "tra', ""),
+        ('{"kind": "train", "step": 2}', '{"kind": "train", "step": 2}\n'),
+        ("", ""),
+        ("[" * 100_000, ""),
+    ],
+    ids=["torn", "without its end of line", "whole", "deep"],
 )
 def test_a_torn_last_line_is_repaired_and_never_glued_to(torn: str, kept: str, tmp_path: Path) -> None:
     first = '{"kind": "train", "step": 1}\n'
@@ -141,6 +146,12 @@ def test_a_torn_last_line_is_repaired_and_never_glued_to(torn: str, kept: str, t
     with run.owned():
         run.append_metrics({"kind": "end"})
     assert (tmp_path / "metrics.jsonl").read_text() == first + kept + '{"kind": "end"}\n'
+
+
+def test_a_log_without_an_end_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "samples.jsonl").symlink_to("/dev/zero")
+    with pytest.raises(RunError, match="cannot be used \\(it is not a file\\)"), RunDirectory(tmp_path).owned():
+        pass
 
 
 def test_temporary_files_of_dead_processes_are_removed(tmp_path: Path) -> None:
@@ -283,6 +294,16 @@ def test_why_an_attempt_failed_is_kept_until_the_next_one(tmp_path: Path, monkey
     monkeypatch.setattr(CopyTask, "batch", original)
     assert run_training(tiny(), tmp_path, resume=True)
     assert RunDirectory(tmp_path).failure() is None
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"one\n\x1b[2Jtwo\n", r"\x1b[2Jtwo"), (b"\xff\n", "\ufffd"), (b"\n" * 1_000_000, None), (b"", None)],
+    ids=["escapes", "no text", "lines", "empty"],
+)
+def test_what_is_said_of_a_failure_is_a_short_line(content: bytes, said: str | None, tmp_path: Path) -> None:
+    (tmp_path / "failure.txt").write_bytes(content)
+    assert RunDirectory(tmp_path).failure() == said
 
 
 def test_children_end_with_a_parent_that_was_killed() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ..bounded import parse_json
+from ..bounded import parse_json, read_tail
 from ..experiments.runs import Request
 from ..training.progress import progress_bar
 
@@ -70,9 +70,7 @@ class Watch:
 def last_noted(run: Path) -> dict[str, Any] | None:
     """The last line of a run's metrics that has a loss."""
     try:
-        with (run / "metrics.jsonl").open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - TAIL))
-            lines = file.read().splitlines()
+        lines = read_tail(run / "metrics.jsonl", TAIL).splitlines()
     except OSError:
         return None
     for line in reversed(lines):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from ..bounded import parse_json
+from ..bounded import parse_json, read_tail
 from ..errors import UserError, one_line
 from ..experiments.runs import Request, load_run
 from ..training.run_directory import RunDirectory, RunError, find_runs
@@ -103,9 +103,7 @@ def last_text(run: Run) -> str:
     if run.written is None:
         return ""
     try:
-        with run.written.open("rb") as file:
-            file.seek(max(0, run.written.stat().st_size - TAIL_BYTES))
-            return str(parse_json(file.read().splitlines()[-1])["text"])
+        return str(parse_json(read_tail(run.written, TAIL_BYTES).splitlines()[-1])["text"])
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return ""
 

@@ -1,6 +1,5 @@
 """Time and memory against length, as `bench/lra_speed.py` measured them, where its file lies among the runs."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
+from ..bounded import MEGABYTE, parse_json, read_bounded
 from ..experiments.named_models import ALL_MODELS
 from ..training.run_directory import RunError
 from .figures import COLOURS, DASHES, MARKERS, STYLE
@@ -15,7 +15,6 @@ from .section import Section
 from .tables import Table
 
 FILE = "lra.json"
-MEGABYTE = 2**20
 
 
 def efficiency_sections(paths: Sequence[Path]) -> list[Section]:
@@ -24,7 +23,7 @@ def efficiency_sections(paths: Sequence[Path]) -> list[Section]:
         file = path / FILE
         if file.is_file():
             try:
-                return [_section(json.loads(file.read_text()))]
+                return [_section(parse_json(read_bounded(file, MEGABYTE)))]
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise RunError(f"{file} is not what bench/lra_speed.py writes: {error!r}") from None
     return []

@@ -10,6 +10,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 
+from ..bounded import MEGABYTE, read_bounded
 from ..durable import make_folder, replace_file
 from ..training.run_directory import RunError
 from .collect import Run, collect
@@ -25,6 +26,7 @@ from .tables import Table
 
 VERSIONS = ("momentum-transformer", "torch", "numpy")
 MOST_CHARACTERS = 1_000  # of a text that is shown
+MOST_PICTURE = 64 * MEGABYTE
 SPREAD = "± is half the range over seeds, from the lowest to the highest."
 CSS = """
 :root { color-scheme: light dark; --paper: #ffffff; --ink: #1a1a1a; --faint: #555560; --line: #d8d8e0; --tint: #f5f5f9;
@@ -82,7 +84,7 @@ def write_report(paths: list[Path], out: Path) -> tuple[Path, list[str]]:
             _write(out / f"{section.name}.svg", drawing.encode())
             _write(out / f"{section.name}.md", markdown(section).encode())
             for label, picture in section.gallery:
-                _write(out / f"{section.name}-{label}.png", picture.read_bytes())
+                _write(out / f"{section.name}-{label}.png", read_bounded(picture, MOST_PICTURE))
         _write(page, _page(sections, drawings, runs, left_out).encode())
     except OSError as error:
         raise RunError(f"the report cannot be written: {error}; name another place with --out") from None
@@ -158,7 +160,8 @@ def _gallery(section: Section) -> str:
     """Samples side by side, inside the page."""
     pictures = "".join(
         f'<figure><img alt="pictures drawn by {html.escape(label)}" src="data:image/png;base64,'
-        f'{base64.b64encode(picture.read_bytes()).decode()}"><figcaption>{html.escape(label)}</figcaption></figure>'
+        f'{base64.b64encode(read_bounded(picture, MOST_PICTURE)).decode()}">'
+        f"<figcaption>{html.escape(label)}</figcaption></figure>"
         for label, picture in section.gallery
     )
     return f'<h3>Samples</h3><div class="gallery">{pictures}</div>' if pictures else ""

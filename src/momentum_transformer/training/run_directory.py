@@ -22,15 +22,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ..bounded import UNREADABLE
+from ..bounded import UNREADABLE, parse_json, read_tail
 from ..durable import UNFINISHED, HeldError, hold, make_folder, replace_file, sync
-from ..errors import UserError
+from ..errors import UserError, one_line
 from .allocator import allocator
-from .records import read_metrics, read_object, read_samples
+from .records import LONGEST_LINE, read_metrics, read_object, read_samples
 
 FORMAT = 2  # of a run; in 1, config.json had the settings of all kinds of model side by side
 METRICS, SAMPLES = "metrics.jsonl", "samples.jsonl"
 PARTS = ("checkpoint", "samples")  # folders of a run
+MOST_FAILURE = 10_000  # bytes of failure.txt
 PATIENCE = 10.0  # seconds for an owner that is about to end
 
 
@@ -162,13 +163,13 @@ class RunDirectory:
     def _repair_logs(self) -> None:
         """Cut off last lines that a crash has torn, so that nothing is glued to them."""
         for path in self._logs():
-            whole, newline, torn = path.read_bytes().rpartition(b"\n")
+            torn = read_tail(path, LONGEST_LINE).rpartition(b"\n")[2]
             if not torn:
                 continue
             try:
-                json.loads(torn)
+                parse_json(torn)
             except ValueError:
-                os.truncate(path, len(whole) + len(newline))
+                os.truncate(path, path.stat().st_size - len(torn))
             else:  # all but the end of the line
                 with path.open("a") as file:
                     file.write("\n")
@@ -205,7 +206,7 @@ class RunDirectory:
             path.unlink(missing_ok=True)
             yield
         except Exception as error:
-            line = f"{error}\n"
+            line = f"{one_line(error)}\n"
             with suppress(OSError):
                 replace_file(path, lambda temporary: temporary.write_text(line))
             raise
@@ -213,7 +214,8 @@ class RunDirectory:
     def failure(self) -> str | None:
         """The last line of the last attempt, where it failed."""
         try:
-            return (self.path / "failure.txt").read_text().strip().splitlines()[-1]
+            text = read_tail(self.path / "failure.txt", MOST_FAILURE).decode(errors="replace")
+            return one_line(text.strip().splitlines()[-1])
         except (OSError, IndexError):
             return None
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..bounded import MEGABYTE, UNREADABLE, read_bounded
 from ..experiments.pictures.picture_task import PictureTask
 from ..experiments.shipped import KEPT_IMAGES
 from ..generation.pixels import trace
@@ -16,6 +17,8 @@ from ..models.logistic_mixture import mixture_log_likelihood
 from ..models.pixel_model import PixelModel
 from ..ops.state import state_bytes
 from .page_models import Picture, Step
+
+MOST_KEPT = 16 * MEGABYTE  # of pictures beside a run
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,8 @@ class TrainedModel:
 def kept_images(run: Path, task: PictureTask) -> tuple[bytes, ...]:
     """The test images that were kept beside a run which is used without its data; none where there are none."""
     try:
-        content = (run / KEPT_IMAGES).read_bytes()
-    except OSError:
+        content = read_bounded(run / KEPT_IMAGES, MOST_KEPT)
+    except UNREADABLE:
         return ()
     size = task.pixel_model.length
     return tuple(content[start : start + size] for start in range(0, len(content) - size + 1, size))
