@@ -26,7 +26,8 @@ CLAIMS = (
 
 def text_section(found: list[Group], scale: str, title: str) -> Section | None:
     """None while no run has been scored on the test split."""
-    scored = [group for group in found if len(group.test("perplexity"))]
+    named = (replace(group, label=_name(group.model, group.settings)) for group in found)
+    scored = [group for group in named if len(group.test("perplexity"))]
     if not scored:
         return None
     config = scored[0].runs[0].config
@@ -44,7 +45,7 @@ def text_section(found: list[Group], scale: str, title: str) -> Section | None:
         _table(name, scored, scale),
         tuple(_findings(scored, scale)),
         texts=tuple(
-            (_name(group.model, group.settings), text) for group in scored if (text := last_text(group.runs[0]))
+            (group.label, text) for group in scored if (text := last_text(group.runs[0]))
         ),
     )
 
@@ -53,7 +54,7 @@ def _table(title: str, scored: list[Group], scale: str) -> Table:
     """A row a model, and at nanoGPT's setting what nanoGPT publishes."""
     rows = [
         (
-            _name(group.model, group.settings),
+            group.label,
             f"{parameter_count(group.runs[0].request):,}",
             f"{group.runs[0].config.train.learning_rate:g}",
             spread(group.test("nats_per_character"), 3),
@@ -72,7 +73,7 @@ def _table(title: str, scored: list[Group], scale: str) -> Table:
 
 
 def _findings(scored: list[Group], scale: str) -> Iterator[str]:
-    nats = {_name(group.model, group.settings): group.test("nats_per_character") for group in scored}
+    nats = {group.label: group.test("nats_per_character") for group in scored}
     linear_time = [name for name in nats if not name.startswith(("softmax", "hybrid"))]
     if linear_time and "softmax" in nats:
         best = min(linear_time, key=lambda name: float(nats[name].mean()))
