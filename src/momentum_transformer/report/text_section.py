@@ -44,9 +44,7 @@ def text_section(found: list[Group], scale: str, title: str) -> Section | None:
         _figure(scored),
         _table(name, scored, scale),
         tuple(_findings(scored, scale)),
-        texts=tuple(
-            (group.label, text) for group in scored if (text := last_text(group.runs[0]))
-        ),
+        texts=tuple((group.label, text) for group in scored if (text := last_text(group.runs[0]))),
     )
 
 
