@@ -137,8 +137,12 @@ def training_table(result: Record) -> str:
     return f"{Table('', columns, rows).markdown()}\n{where[0].upper()}{where[1:]}\n"
 
 
-def versions_table(result: Record) -> str:
-    """Linear and momentum attention against an older version, by bench/older_version.py."""
+def versions_table(result: Record, *elsewhere: Record) -> str:
+    """Linear and momentum attention against an older version, by bench/older_version.py, on each machine."""
+    return "\n".join(map(_versions, (result, *elsewhere)))
+
+
+def _versions(result: Record) -> str:
     rows = tuple(
         (
             row["case"],
@@ -159,8 +163,12 @@ def versions_table(result: Record) -> str:
     return f"{Table('', columns, rows).markdown()}\n{where}\n"
 
 
-def steps_table(result: Record) -> str:
-    """Whole training steps against an older version, by bench/older_version.py."""
+def steps_table(result: Record, *elsewhere: Record) -> str:
+    """Whole training steps against an older version, by bench/older_version.py, on each machine."""
+    return "\n".join(map(_steps, (result, *elsewhere)))
+
+
+def _steps(result: Record) -> str:
     gemm, *rows = result["rows"]
     rate = gemm["product_operations"] / gemm["newer_ms"]  # operations a millisecond
     columns = ("a training step", "before: ms", "now: ms", "before ÷ now", "its matrix products at GEMM's rate: ms")

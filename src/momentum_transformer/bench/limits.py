@@ -16,6 +16,7 @@ import torch
 
 from ..backend.cpu.causal_operator import sums_segments
 from ..backend.cpu.recurrent_operator import segment
+from ..backend.products import product
 from ..report.tables import Table
 from ..training.allocator import keep_freed_memory
 from ..training.run_directory import provenance
@@ -87,7 +88,7 @@ def measure_limits(shape: Shape, budget: Budget) -> dict[str, Any]:
     a, b = torch.randn(GEMM, GEMM), torch.randn(GEMM, GEMM)
     left, right, total = (torch.randn(tuple(shape)) for _ in range(3))
     plain: dict[str, Callable[[], object]] = {
-        "gemm": lambda: a @ b,
+        "gemm": lambda: product(a, b),
         "triad": lambda: torch.add(left, right, out=total),
     }
     for computes in COMPUTES:

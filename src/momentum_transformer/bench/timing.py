@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 
+from ..backend.products import product
 from ..ops.shapes import Tensor
 from ..training.allocator import give_back
 from .contestants import OURS, Attend, Contestant, adapted, inputs
@@ -100,7 +101,7 @@ def _machine(shape: Shape) -> dict[str, Callable[[], object]]:
     """What the machine can do: a matrix product, and c = a + b on tensors of the shape."""
     a, b = torch.randn(GEMM, GEMM), torch.randn(GEMM, GEMM)
     left, right, total = (torch.randn(moved_by_triad(shape) // 4) for _ in range(3))
-    return {"gemm": lambda: a @ b, "triad": lambda: torch.add(left, right, out=total)}
+    return {"gemm": lambda: product(a, b), "triad": lambda: torch.add(left, right, out=total)}
 
 
 def moved_by_triad(shape: Shape) -> int:

@@ -68,10 +68,10 @@ def line(row: Record) -> str:
     return said if times is None else f"{said}, {times:.2f} times faster"
 
 
-def bars_table(record: Record) -> Table:
+def bars_table(record: Record, title: str = "What was promised") -> Table:
     rows = tuple((bar.what, bar.asked, bar.found, bar.most, "yes" if bar.met else "no") for bar in bars(record))
     columns = ("", "asked", "found", "ceiling", "met")
-    return Table("What was promised", columns, rows)
+    return Table(title, columns, rows)
 
 
 def times_table(record: Record, of: str) -> Table:
@@ -97,9 +97,12 @@ def times_table(record: Record, of: str) -> Table:
     return Table(title, tuple(columns), tuple(lines))
 
 
-def markdown(record: Record) -> str:
-    """The tables of docs/performance.md."""
-    parts = [bars_table(record), times_table(record, "layer"), times_table(record, "model")]
+def markdown(record: Record, *elsewhere: Record) -> str:
+    """The tables of docs/performance.md; of other machines only what was promised."""
+    others = [
+        bars_table(one, f"The same on {one['cpu']}, {one['started']}, commit {commit_of(one)}") for one in elsewhere
+    ]
+    parts = [bars_table(record), *others, times_table(record, "layer"), times_table(record, "model")]
     subjects = "; ".join(f"*{kind}*: {described}" for kind, described in record["subjects"].items())
     commit = commit_of(record)
     where = (
@@ -111,16 +114,21 @@ def markdown(record: Record) -> str:
     return "\n".join(f"{table.title}:\n\n{table.markdown()}" for table in parts) + f"\n{where}\n"
 
 
-def headline(record: Record) -> str:
+def headline(record: Record, *elsewhere: Record) -> str:
     """One sentence for the README."""
+    machines = "; ".join(f"on one thread of {one['cpu']} {_gains(one)} faster" for one in (record, *elsewhere))
+    return (
+        f"A mixer layer of Transformers {record['transformers']} with {AT:,} tokens, prefill and training step: "
+        f"{machines}. Command: `{record['command']}`.\n"
+    )
+
+
+def _gains(record: Record) -> str:
     said = []
     for kind in record["subjects"]:
         times = [ratio(_rows(record, of="layer", kind=kind, work=work, n=AT, dtype="float32")[0]) for work in WORKS]
         said.append(f"{kind} {' and '.join('–' if one is None else f'{one:.1f}' for one in times)} times")
-    return (
-        f"A mixer layer of Transformers {record['transformers']} with {AT:,} tokens on one thread, prefill and "
-        f"training step: {', '.join(said)} faster. Command: `{record['command']}`.\n"
-    )
+    return ", ".join(said)
 
 
 def _rows(record: Record, **wanted: Any) -> list[dict[str, Any]]:
