@@ -12,7 +12,8 @@ import pytest
 
 import momentum_transformer
 
-PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "extending.md"
 PACKAGE = Path(momentum_transformer.__file__).parent
 CHECKS = {
     "A new mixer": """
@@ -23,6 +24,11 @@ encoder = Encoder(2, 16, 2, attention=LeakyAttention()).eval()
 x = torch.randn(2, 9, 16)
 y, state = encoder(x[:, :8], return_state=True)
 assert torch.allclose(encoder.step(x[:, 8], state)[0], encoder(x)[:, 8], atol=1e-5)
+import momentum_transformer.hf
+from momentum_transformer.experiments import EXPERIMENTS
+for name, experiment in EXPERIMENTS.items():
+    if "leaky" in experiment.models:
+        experiment.config("leaky", "tiny")
 """,
     "A new experiment": "",
     "A new backend": """
@@ -43,6 +49,27 @@ else:
 momentum_attention(q, k, v, beta=0.5)
 """,
 }
+# what stands on no page, but follows from it: every experiment takes the mixer, and tests that list names are green
+MORE = {
+    "A new mixer": """
+momentum train table --model leaky --scale tiny --source table.csv
+momentum train table --model leaky --scale tiny --source table.csv --set model.convolution=own --seed 1
+momentum train lra-listops --model leaky --scale tiny
+momentum list selective-copy
+python -m pytest tests/test_docs.py -k architecture
+""",
+    "A new experiment": "python -m pytest tests/test_docs.py -k architecture",
+    "A new backend": "python -m pytest tests/test_docs.py tests/ops/test_errors.py -k 'architecture or says_what'",
+}
+RUN = """
+import shlex, sys
+from momentum_transformer.cli import main
+for line in sys.argv[1:]:
+    try:
+        main(shlex.split(line))
+    except SystemExit as ended:
+        assert not ended.code, line
+"""
 LINES = {"A new mixer": 1, "A new experiment": 2, "A new backend": 2}  # in a file that was there
 
 
@@ -74,6 +101,11 @@ def extend(source: str, lines: str) -> str:
 def test_the_example_works_as_it_is_written(title: str, tmp_path: Path) -> None:
     copy = tmp_path / "src" / "momentum_transformer"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "shipped", "*.so"))
+    for name in ("README.md", "pyproject.toml", "docs", "tests", "examples"):
+        copied = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copied(ROOT / name, tmp_path / name)
+    rows = "".join(f"{word * 8},{label}\n" for word, label in [("good", 1), ("bad", 0)] * 40)
+    (tmp_path / "table.csv").write_text("text,label\n" + rows)
     files, commands = section(title)
     assert files
     assert commands
@@ -89,8 +121,10 @@ def test_the_example_works_as_it_is_written(title: str, tmp_path: Path) -> None:
     assert len(old) == 1
     assert changed == LINES[title]
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "src"), "MOMENTUM_CHECK_SHAPES": "0"}
-    programs = [[sys.executable, "-c", CHECKS[title]]]
-    programs += [[sys.executable, "-m", "momentum_transformer", *shlex.split(line)[1:]] for line in commands]
-    for program in programs:
-        run = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    lines = [line for text in (*commands, MORE[title]) for line in text.strip().splitlines()]
+    ours = [line.removeprefix("momentum ") for line in lines if line.startswith("momentum ")]
+    others = [shlex.split(line)[1:] for line in lines if line.startswith("python ")]
+    assert len(ours) + len(others) == len(lines)
+    for words in (["-c", CHECKS[title] + RUN, *ours], *others):
+        run = subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert run.returncode == 0, run.stderr + run.stdout

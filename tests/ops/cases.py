@@ -1,15 +1,45 @@
 """Inputs that the tests of the equations share."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
+import pytest
 import torch
 from torch import Tensor
 
 from momentum_transformer import MomentumState
+from momentum_transformer.backend.choose import BACKEND_NAMES
+from tests.family import BACKENDS
 
 B, H, N, D, E = 2, 3, 37, 5, 4
 BETA, GAMMA = [0.0, 0.6, 0.99], [0.5, 0.9, 2.0]
+
+ADDED = {name: {"backend": name} for name in BACKEND_NAMES if name not in ("auto", *BACKENDS)}
+FORMS: dict[str, dict[str, Any]] = {
+    "quadratic": {"backend": "quadratic"},
+    "chunks of 1": {"backend": "chunked", "chunk_size": 1},
+    "chunks of 8": {"backend": "chunked", "chunk_size": 8},
+    "chunks of 37, the length": {"backend": "chunked", "chunk_size": 37},
+    "chunks of 64, above the length": {"backend": "chunked", "chunk_size": 64},
+    "chunked": {"backend": "chunked"},
+    "auto": {"backend": "auto"},
+    "native": {"backend": "native"},
+    "native, chunks of 16": {"backend": "native", "chunk_size": 16},
+    **ADDED,
+}
+MEMBER_FORMS = ("chunked", "auto", *ADDED)  # of every member of the family
+
+
+@contextmanager
+def skipped_if_refused(form: str) -> Iterator[None]:
+    """A backend that docs/extending.md has added may refuse what it does not know."""
+    try:
+        yield
+    except ValueError as error:
+        if form in ADDED and "cannot be used" in str(error):
+            pytest.skip(str(error))
+        raise
 
 
 class Inputs(NamedTuple):

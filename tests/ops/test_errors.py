@@ -52,7 +52,7 @@ def state(**changes: torch.Tensor) -> MomentumState:
         ({"key_mask": torch.ones(2, 8, device="meta").bool()}, "key_mask must be on cpu"),
         ({"query_mask": torch.ones(3, 8).bool()}, r"query_mask must have shape \(2, 8\), not \(3, 8\)"),
         ({"weighting": "absolute"}, "weighting must be one of 'relative', 'terminal', not 'absolute'"),
-        ({"backend": "cuda"}, "backend must be one of 'auto', 'native', .*, not 'cuda'"),
+        ({"backend": "cuda"}, "backend must be one of 'auto', .*'native', .*, not 'cuda'"),
         ({"chunk_size": 0}, "chunk_size must be a positive whole number or None, not 0"),
         ({"chunk_size": 2.5}, "chunk_size must be a positive whole number or None, not 2.5"),
         ({"chunk_size": True}, "chunk_size must be a positive whole number or None, not True"),

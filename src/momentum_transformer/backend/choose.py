@@ -1,6 +1,6 @@
 """Which backend serves a call: the first that does not refuse."""
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from ..ops.checks import check_choice
 from ..ops.shapes import Tensor
@@ -11,7 +11,7 @@ from .cpu.native_backend import NATIVE
 from .cpu.native_bidirectional import NATIVE_BIDIRECTIONAL
 from .pytorch import BIDIRECTIONAL, CHUNKED, QUADRATIC, RECURRENT
 
-BackendName = Literal["auto", "native", "chunked", "quadratic", "recurrent"]
+BackendName = str  # one of BACKEND_NAMES, which a call checks
 # of causal calls, tried before the forms in PyTorch, which refuse nothing; docs/extending.md adds one
 AHEAD: tuple[Backend, ...] = (NATIVE,)
 BY_NAME: dict[str, Backend] = {x.name: x for x in (*AHEAD, CHUNKED, QUADRATIC, RECURRENT)}
@@ -64,8 +64,8 @@ def backends() -> tuple[BackendStatus, ...]:
         One (name, available, reason) each.
 
     Examples:
-        >>> [status.name for status in backends()]
-        ['native', 'chunked', 'quadratic', 'recurrent']
+        >>> {"native", "chunked"} <= {status.name for status in backends()}
+        True
     """
     found = native()
     if isinstance(found, Missing):

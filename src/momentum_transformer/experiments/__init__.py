@@ -1,4 +1,4 @@
-"""One file a table of the paper, or a kind of made task."""
+"""What can be trained, and studies of it: a file or folder a table of the paper, a kind of data, or of made task."""
 
 from .copy import COPY
 from .copy import STUDIES as COPY_STUDIES
@@ -19,9 +19,13 @@ from .text import TEXT
 from .translation.translation_task import STUDIES as TRANSLATION_STUDIES
 from .translation.translation_task import TRANSLATIONS
 
+ADDED: tuple[Experiment, ...] = ()  # behind the others; docs/extending.md adds one
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
-    for experiment in (COPY, *RECALL, SELECTION, *TRACKING, REGRESSION, TEXT, TABLE, *PICTURES, *LRA, *TRANSLATIONS)
+    for experiment in (
+        *(COPY, *RECALL, SELECTION, *TRACKING, REGRESSION, TEXT, TABLE, *PICTURES, *LRA, *TRANSLATIONS),
+        *ADDED,
+    )
 }
 REPRODUCTIONS: dict[str, Study] = {
     study.name: study

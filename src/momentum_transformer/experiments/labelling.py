@@ -54,11 +54,11 @@ class TableConfig:
 
 def table_config(model: str, scale: str) -> TableConfig:
     check_scale("table", scale, lacks=("paper",))
-    style: dict[str, Any] = {"norm": "pre", "activation": "gelu", "convolution": "on"}
+    style: dict[str, Any] = {"norm": "pre", "activation": "gelu"}
     if scale == "tiny":
-        return TableConfig(sized(model, **TINY_SIZES, **style), TableData(length=32), TINY_TRAIN)
+        return TableConfig(_convolved(sized(model, **TINY_SIZES, **style)), TableData(length=32), TINY_TRAIN)
     small = scale == "small"
-    sizes = sized(model, depth=2, width=128, heads=4, feedforward=256, dropout=0.1, **style)
+    sizes = _convolved(sized(model, depth=2, width=128, heads=4, feedforward=256, dropout=0.1, **style))
     steps = 1_000 if small else 6_000
     train = TrainConfig(
         steps=steps,
@@ -75,6 +75,11 @@ def table_config(model: str, scale: str) -> TableConfig:
         save_every=steps // 10,
     )
     return TableConfig(sizes, TableData(length=256 if small else 1024), train)
+
+
+def _convolved(model: ModelConfig) -> ModelConfig:
+    """With short convolutions, where its mixer has them as a part."""
+    return model.having(convolution="on") if hasattr(model.make_mixer(), "convolution") else model
 
 
 class TableTask:

@@ -17,6 +17,7 @@ from .mixer_settings import (
     SoftmaxSettings,
 )
 
+ADDED = tuple(row for row in vars(added_models).values() if isinstance(row, NamedModel))
 # fmt: off
 NAMED = (
     NamedModel("softmax", SoftmaxSettings, "#000000", "-", "o", origin="paper"),
@@ -35,7 +36,7 @@ NAMED = (
     NamedModel("gated-delta", GatedDeltaSettings, "#B2182B", (0, (8, 2)), "*"),
     NamedModel("momentum-delta", MomentumDeltaSettings, "#01665E", (0, (8, 1, 2, 1)), "d"),
     NamedModel("hybrid", HybridSettings, "#4D4D4D", (0, (10, 1, 1, 1)), "8"),
-    *(row for row in vars(added_models).values() if isinstance(row, NamedModel)),
+    *ADDED,
 )
 # fmt: on
 BY_NAME = {model.name: model for model in NAMED}

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from ..experiments.named_models import ADDED
 from ..layers.family_mixers import (
     DeltaAttention,
     GatedDeltaAttention,
@@ -33,6 +34,7 @@ MIXERS: dict[str, type[Any]] = {
     "gated-delta": GatedDeltaAttention,
     "momentum-delta": MomentumDeltaAttention,
     "gated-momentum": GatedMomentumAttention,
+    **{row.name: type(row.settings().make(1)) for row in ADDED},
 }
 RESIDUALS: dict[str, type[Any]] = {
     "plain": PlainResidual,
