@@ -15,6 +15,15 @@ BLOCK = re.compile(r"^```math\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 INLINE = r"(?<![\\$\w])\$(?![\s$])([^$\n]*(?:\n[^$\n]+)?[^$\s])\$(?![\w$])([,.;:)?]*)"
 
 
+PART = re.compile(r"(?:\\qquad\s*)+|\n\s*(?==)")  # where a formula of its own line may go on in the next line
+
+
+def display_parts(latex: str) -> list[str]:
+    """The parts of a formula between which a line may break: at wide spaces, and where a line of its source begins
+    with an equals sign; an environment has lines of its own."""
+    return [latex] if "\\begin" in latex else [part.strip() for part in PART.split(latex)]
+
+
 def formula(latex: str, display: str) -> str:
     """A formula as MathML; what the converter does not know, it would show as it is written."""
     mathml = convert(re.sub(r"\\(begin|end)\{aligned\}", r"\\\1{align*}", latex), display=display)
@@ -30,8 +39,8 @@ class Display(Preprocessor):
         return BLOCK.sub(self.stored, "\n".join(lines)).split("\n")
 
     def stored(self, fence: re.Match[str]) -> str:
-        html = f'<div class="formula" tabindex="0">{formula(fence[1].strip(), "block")}</div>'
-        return self.md.htmlStash.store(html)
+        html = "\n".join(f"<span>{formula(part, 'block')}</span>" for part in display_parts(fence[1].strip()))
+        return self.md.htmlStash.store(f'<div class="formula" tabindex="0">{html}</div>')
 
 
 class Inline(InlineProcessor):

@@ -102,6 +102,8 @@ def test_formulas_are_rendered_when_the_site_is_built(built: tuple[Path, str]) -
     page = (built[0] / "derivations.html").read_text()
     assert page.count('<div class="formula"') == (ROOT / "docs" / "derivations.md").read_text().count("```math")
     assert page.count("<math ") > 150
+    home = (built[0] / "index.html").read_text()
+    assert home.split('<div class="formula"')[1].split("</div>")[0].count("<span><math ") == 3  # parts that may wrap
     text = re.sub(r"<(code|pre|script).*?</\1>", "", page, flags=re.DOTALL)
     assert "$" not in text
     assert "\\" not in text
@@ -148,6 +150,9 @@ def test_pages_from_a_folder_fit_a_phone_and_fetch_nothing(built: tuple[Path, st
         assert [url for url in asked if not url.startswith(("file:", "data:", "about:"))] == [], path.name
         assert said == [], path.name
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path.name
+        cut = "[...document.querySelectorAll('.formula')].filter(one => one.scrollWidth > one.clientWidth).length"
+        if path.name in ("index.html", "idea.html"):
+            assert page.evaluate(cut) == 0, f"a formula of {path.name} does not fit"
         page.close()
 
 
