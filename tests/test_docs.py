@@ -185,6 +185,13 @@ def test_figures_that_move_are_those_of_the_library(tmp_path: Path, monkeypatch:
     assert drawn == {path.name: path.read_text() for path in (ROOT / "docs" / "figures").glob("moving-*.svg")}
 
 
+def test_figures_that_move_have_the_colours_of_the_site() -> None:
+    styles = script("docs/figures/animate.py").STYLE, (ROOT / "docs" / "assets" / "site.css").read_text()
+    figures, site = (re.findall(r"--(\w+): (#[0-9a-f]{6})", style) for style in styles)
+    assert figures == [(name, colour) for name, colour in site if name in dict(figures)]
+    assert len(figures) == 2 * len(dict(figures)) >= 12  # light, then dark
+
+
 def test_tables_and_figures_are_those_of_the_committed_results(tmp_path: Path) -> None:
     update = script("docs/update.py")
     tables = update.tables(tmp_path)
