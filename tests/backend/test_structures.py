@@ -7,16 +7,18 @@ from typing import Any
 import pytest
 
 from momentum_transformer.backend.cpu import library, repeated_step
+from momentum_transformer.backend.cpu.build import VARIANTS
 from momentum_transformer.backend.cpu.causal_operator import DTYPES, SEGMENT
 from momentum_transformer.backend.cpu.convolution_operator import MOST_TAPS
 from momentum_transformer.backend.cpu.recurrent_operator import BLOCK
 from momentum_transformer.backend.cpu.row_norm_operator import NORM_TOKENS
 from momentum_transformer.backend.cpu.step_operator import FEATURES
+from momentum_transformer.bench import limits
 from momentum_transformer.decoding.program import ACTIVATIONS, GATES, PANEL
 from momentum_transformer.ops.coefficients import Coefficients
 from momentum_transformer.ops.row_norm import GATINGS
 
-from .structures import constants, enumerations, mirrored, structures
+from .structures import code, constants, enumerations, mirrored, structures
 
 HEADERS = ("problem.h", "program.h", "surroundings.h")
 DECLARED = structures(HEADERS)
@@ -64,13 +66,25 @@ def test_kinds_of_tasks_are_their_structures() -> None:
 
 
 def test_constants_are_equal() -> None:
-    found = constants((*HEADERS, "convolution.h", "linear.h", "sequence.h"))
+    found = constants((*HEADERS, "convolution.h", "linear.h", "sequence.h", "family_rows.h", "kernel.cpp"))
     assert found["NORM_TOKENS"] == NORM_TOKENS
     assert found["MOST_TAPS"] == MOST_TAPS
     assert found["PANEL_COLUMNS"] == PANEL
     assert ("gates", "Gate", found["MOST_GATES"]) in mirrored("Gates")
     assert found["BLOCK"] == BLOCK
     assert SEGMENT % BLOCK == 0
+    assert found["CHUNK"] == limits.CHUNK
+    assert found["OUT_OF_RANGE"] == repeated_step.OUT_OF_RANGE
+
+
+def test_bits_of_variants_have_the_order_of_python() -> None:
+    body = code("dispatch.cpp").split("int momentum_variants() {")[1]
+    first = re.search(r"int found = (\d+);", body)
+    assert first is not None
+    bits = {"generic": int(first[1])}
+    for name, bit in re.findall(r'if \(__builtin_cpu_supports\("(\w+)"\).*?found \|= (\d+);', body, flags=re.DOTALL):
+        bits[name.removesuffix("f")] = int(bit)
+    assert bits == {name: 1 << place for place, name in enumerate(VARIANTS)}
 
 
 def test_a_step_is_packed_field_by_field() -> None:

@@ -203,8 +203,9 @@ extern "C" int ENTRY(row_norm_backward)(const RowNorm* p) { return !row_norm<REA
 extern "C" int ENTRY(convolution_step)(const ConvolutionStep* p) { return !convolution_step<REAL>(*p); }
 extern "C" int ENTRY(state_step)(const StateStep* p) { return !state_step<REAL>(*p); }
 extern "C" int ENTRY(decode)(const Program* p) { return !decode<REAL>(*p); }
-extern "C" int ENTRY(step)(const Step* p) {  // 2: a coefficient is out of range
-    if (p->check && !coefficients_in_range<REAL>(*p)) return 2;
+constexpr int64_t OUT_OF_RANGE = 2;  // a coefficient is
+extern "C" int ENTRY(step)(const Step* p) {
+    if (p->check && !coefficients_in_range<REAL>(*p)) return OUT_OF_RANGE;
     std::atomic<int64_t> next{0};
     std::atomic<bool> failed{false};
     int64_t all = p->b * p->h, grain = 8;  // heads: one takes about a microsecond
