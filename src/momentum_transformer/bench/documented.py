@@ -1,9 +1,10 @@
 """Every table and figure of measurements in README and docs: its record in results/, and what makes a table of it."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import attention_tables, contexts, family_tables, kernel_tables, limits, plot, robustness_tables, speed_tables
 from . import transformers_tables as transformers
@@ -52,6 +53,16 @@ SOURCES = {
 }
 
 
+def read(path: Path) -> Record:
+    """A record, with its command as it would be given: some are measured into another folder, and kept later."""
+    record: dict[str, Any] = json.loads(path.read_text())
+    if "command" in record:
+        command = re.sub(r"^\S*__main__\.py ", "momentum ", record["command"])
+        command = re.sub(r"/tmp/\S+\.json", f"results/{path.name}", command)
+        record["command"] = re.sub(r"/tmp/\S+\.svg", f"docs/results/{path.stem}.svg", command)
+    return record
+
+
 def documented(results: Path, figures: Path) -> dict[str, str]:
     """The Markdown of every table, by name; figures are written on the way."""
     found: dict[str, str] = {}
@@ -61,7 +72,7 @@ def documented(results: Path, figures: Path) -> dict[str, str]:
             found |= dict.fromkeys(source.tables, f"Not measured yet: `{source.command}`.\n")
             continue
         # records of other machines have a suffix
-        record, *elsewhere = (json.loads(one.read_text()) for one in (path, *sorted(results.glob(f"{stem}-*.json"))))
+        record, *elsewhere = map(read, (path, *sorted(results.glob(f"{stem}-*.json"))))
         found |= {name: table(record, *elsewhere) for name, table in source.tables.items()}
         if source.figure is not None:
             (figures / f"{stem}.svg").write_text(source.figure(record))
