@@ -11,9 +11,9 @@ import torch
 from momentum_transformer import recurrent_attention
 from momentum_transformer.bench import attention_tables as tables
 from momentum_transformer.bench import family_tables
-from momentum_transformer.bench.bars import columns, family_targets, limits
 from momentum_transformer.bench.contestants import FAMILY, Contestant, adapted, find, inputs
 from momentum_transformer.bench.family_suite import OTHERS, QUICK_FAMILY, run_family, served_by
+from momentum_transformer.bench.family_targets import columns, family_targets, limits
 from momentum_transformer.bench.gate import judge
 from momentum_transformer.bench.limits import bytes_moved, operations
 from momentum_transformer.bench.measured_shapes import BenchError, Shape

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..report.tables import Table
 from .attention_tables import contestants_table, memory_table, milliseconds, where
-from .bars import columns, family_targets, limits
+from .family_targets import columns, family_targets, limits
 from .measured_shapes import Shape
 from .targets import Record, best
 

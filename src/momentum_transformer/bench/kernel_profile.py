@@ -33,7 +33,7 @@ PARTS = {
     "recurrence": "scan_tile",
     "features": "pack",
     "sums_and_writing": "outputs|gradients|sum_rows|write",
-    "asking_ahead": "Prefetch::",
+    "prefetch": "Prefetch::",
 }
 LINE = re.compile(r"^\s*([\d.]+)%\s+(\S+)\s+\[\S\]\s+(.*)$")
 

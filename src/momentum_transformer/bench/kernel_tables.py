@@ -34,7 +34,7 @@ def profile_table(result: Record) -> str:
         "recurrence": "recurrence",
         "features": "φ and packing",
         "sums_and_writing": "denominators, writing",
-        "asking_ahead": "prefetch",
+        "prefetch": "prefetch",
         "other": "other",
     }
     columns = (
