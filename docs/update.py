@@ -5,13 +5,10 @@ Writes docs/results/ (figures and tables of the report) and the tables between `
 """
 
 import re
-import tempfile
 from pathlib import Path
 
 from momentum_transformer.bench.documented import documented
-from momentum_transformer.report.claims import claims_markdown
-from momentum_transformer.report.collect import collect
-from momentum_transformer.report.page import write_report
+from momentum_transformer.report.published import published
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
@@ -26,22 +23,11 @@ PAGES = (
     "docs/scaling.md",
     "docs/text.md",
 )
-STUDIED = ("gap-small", "gap-apart-small", "gap-state-small", "regression-small")  # parts of a study that is under way
 
 
 def tables(out: Path) -> dict[str, str]:
     """The Markdown of every table, by name; figures are written to `out` on the way."""
-    with tempfile.TemporaryDirectory() as scratch:
-        _, left_out = write_report([RESULTS], Path(scratch))
-        out.mkdir(parents=True, exist_ok=True)
-        for figure in sorted(Path(scratch).glob("*.svg")):
-            (out / figure.name).write_text(figure.read_text())
-        found = dict.fromkeys(STUDIED, "Not run yet: `momentum reproduce gap`.\n")
-        found["text-small"] = "Not run yet: `momentum reproduce text --seeds 3`.\n"
-        found |= {path.stem: path.read_text() for path in sorted(Path(scratch).glob("*.md"))}
-    found["unfinished"] = "".join(f"- `{line.removeprefix(f'{ROOT}/').replace(': ', '`: ', 1)}\n" for line in left_out)
-    found["claims"] = claims_markdown(collect([RESULTS])[0], RESULTS)
-    return found | documented(RESULTS, out)
+    return published(RESULTS, out) | documented(RESULTS, out)
 
 
 def fill(text: str, found: dict[str, str]) -> str:
