@@ -1,4 +1,4 @@
-"""Adaptive momentum: β from the updates themselves, one value a token (eq. 16 to 18).
+"""Adaptive momentum: β from the updates themselves, one value a token (eq. 17, 18).
 
 A rule looks at a layer's update g, the update g' of the layer before, and the velocity v that β will multiply.
 Norms and products are over the features. Every rule returns shape (..., 1), in [0, 1 - δ], with finite

@@ -1,4 +1,4 @@
-"""The optimisation behind the analogy: heavy-ball descent and its best momentum (eq. 10, Theorem 1)."""
+"""The optimisation behind the analogy: heavy-ball descent and its best momentum (eq. 10, 16, Theorem 1)."""
 
 from collections.abc import Callable
 
