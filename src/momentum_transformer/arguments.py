@@ -56,10 +56,9 @@ def parse(
     description: str,
     check_subject: Callable[[str, str], None] = lambda command, subject: None,
 ) -> Any:
-    """The command that the words ask for, one of frozen dataclasses which are called like them.
+    """Parse the words into one of the command dataclasses, chosen by class name.
 
-    Where an option is not for what a command is about, `check_subject(command, subject)` may say that there is no such
-    thing, which is the better thing to say.
+    Where an option does not fit the subject, `check_subject` may first raise a better error (unknown subject).
     """
     named = {kind.__name__.lower(): kind for kind in kinds}
     if not words:
@@ -90,7 +89,7 @@ def parse(
 
 
 class _Shown(io.TextIOWrapper):
-    """Help, kept to be shown as the terminal would have it, in what it can show."""
+    """Captures help text with the terminal's encoding and colour support."""
 
     def __init__(self) -> None:
         super().__init__(io.BytesIO(), sys.stdout.encoding, "replace")
@@ -138,7 +137,7 @@ def _check(
     subject: str | None,
     check_subject: Callable[[str, str], None],
 ) -> None:
-    """Refuse the first option that there is not."""
+    """Refuse the first option that this command does not have."""
     known = {"-h": "", "--help": ""}
     for field in dataclasses.fields(kind):
         flag = {"settings": "set"}.get(field.name, field.name).replace("_", "-")

@@ -63,7 +63,7 @@ def _from_transformers(folder: Path, stored: dict[str, Any]) -> nn.Module:
 
 
 def _check_size(folder: Path, kind: Any, config: Any) -> None:
-    """No configuration makes room for more weights than there are: those that are missing would be made up."""
+    """Refuse a config.json with more parameters than are stored: the rest would be initialised at random."""
     with torch.device("meta"):
         needed = sum(parameter.numel() for parameter in kind(config).parameters())
     stored = sum(file.stat().st_size for file in folder.glob("*.safetensors"))

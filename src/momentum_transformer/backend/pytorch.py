@@ -46,7 +46,7 @@ class Chunked:
         with full_precision(call.q.device):
             # the paper's φ is applied chunk by chunk, and never stored; φ(-∞) = 0
             x = call.features(nothing=-torch.inf if call.elu else 0.0, mapped=not call.elu)
-            c = x.c.spread()
+            c = x.c.broadcast()
             mask, reset = (None if m is None else m[:, None, :] for m in (x.key_mask, x.reset))
             if mask is not None:
                 c = skip_masked(c, mask, x.v)
@@ -75,7 +75,7 @@ class Recurrent:
             x = call.features()
             mask, reset = (None if m is None else m[:, None, :] for m in (x.key_mask, x.reset))
             before = x.before(x.k, x.v)
-            read = token_by_token(x.q, x.k, x.v, x.erase, x.c.spread(), before, mask=mask, reset=reset)
+            read = token_by_token(x.q, x.k, x.v, x.erase, x.c.broadcast(), before, mask=mask, reset=reset)
             return finished(call, read), read.state
 
 

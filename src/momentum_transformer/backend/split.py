@@ -56,7 +56,7 @@ def erases(c: Coefficients) -> bool:
 
 
 def _by_columns(x: Call, name: BackendName) -> tuple[Tensor, RecurrentState]:
-    """The transition (b, h, planes · d, planes · d), and the state from nothing: beside v, columns of the identity."""
+    """Transition matrix and state from zero in one call: the columns of the identity are appended to v."""
     e, d = x.v.shape[-1], feature_width(x.k, x.feature_map)
     identity = _identity(x, d)
     zeros = identity.s.new_zeros(*x.v.shape[:2], d, e)

@@ -31,12 +31,21 @@ PEER = "fast-transformers"
 COMPUTES: tuple[Computes, ...] = ("linear", "momentum")
 
 
-# Multiply-adds of the kernels on an element of the state, forward and backward. Forward: a token is added (through m,
-# if there is momentum), q reads the state, the erase vector of the next token reads it; a decay a channel is one
-# multiplication more. Backward, by chunks: q·dy and p·do, with do the gradient of the prediction, are added to ds; k
-# and u read ds for du and dk, dy and do read s for dq and dp; m and dm have as many. What makes s and m once more is
-# not among these. Backward with a decay a channel goes token by token: s once more, the gradient of the decay and two
-# multiplications.
+# Multiply-adds of the kernels on an element of the state; recomputing s and m is counted in `operations`.
+#
+#   forward                                             gated delta   momentum delta   KDA
+#   the token is added                                  1             2 (m, s)         1
+#   q reads s                                           1             1                1
+#   the erase vector of the next token reads s          1             1                1
+#   the decay of each channel                           -             -                1
+#
+#   backward                                            (by chunks)   (by chunks)      (by tokens)
+#   q·dy and p·do are added to ds (do: dL/dprediction)  2             2 · 2 (ds, dm)   2
+#   k and u read ds, for du and dk                      2             2 · 2            2
+#   dy and do read s, for dq and dp                     2             2 · 2            2
+#   s once more                                         -             -                1
+#   the gradient of the decay                           -             -                1
+#   multiplications by the decay of each channel        -             -                2
 MEMBER_ADDS = {
     "gated delta": (3, 6),
     "gated delta a head": (3, 6),

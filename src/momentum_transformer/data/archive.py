@@ -24,7 +24,7 @@ class _Header(tarfile.TarInfo):
 
 
 class _NoFurther:
-    """A file whose end is met once: tarfile goes on skipping what a header claims, terabytes of nothing."""
+    """A second read at the end of the file raises, else tarfile skips terabytes that a forged header claims."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._ended = file, False

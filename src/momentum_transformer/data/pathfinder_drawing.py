@@ -119,8 +119,8 @@ def _core(zone: np.ndarray) -> np.ndarray:
 def _can_start(core: np.ndarray) -> bool:
     """Whether a snake may start with this paddle: from every pixel of the picture, one of the core must be inside.
 
-    Elsewhere the published generator meets an empty maximum and gives up, which few orientations escape. That is kept
-    too: it decides how many distracting snakes there are.
+    Otherwise the published generator takes the maximum of nothing and gives up; few orientations avoid this. That is
+    kept too: it decides how many distracting snakes there are.
     """
     corners = np.array([(0, 0), (0, SIDE - 1), (SIDE - 1, 0), (SIDE - 1, SIDE - 1)])
     seen = corners[:, None] + core

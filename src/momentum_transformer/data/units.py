@@ -37,7 +37,7 @@ class Units(Protocol):
     def encode(self, text: str) -> np.ndarray: ...
 
     def described(self) -> dict[str, Any]:
-        """The units as JSON, which `units_from` reads."""
+        """The units as JSON, which `load_units` reads."""
         ...
 
 

@@ -91,7 +91,7 @@ class GatedMomentumSettings:
 
 @dataclass(frozen=True)
 class RetentionSettings:
-    """None."""
+    """It has no settings."""
 
     def make(self, length: int) -> Mixer:
         return RetentionAttention()

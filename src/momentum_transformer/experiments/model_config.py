@@ -41,7 +41,7 @@ class ConnectionSettings(Protocol):
 
 @dataclass(frozen=True)
 class PlainConnection:
-    """None."""
+    """It has no settings."""
 
     def make(self) -> Residual:
         return PlainResidual()

@@ -20,7 +20,7 @@ from .short_convolution import ShortConvolution
 from .situation import Mix, Mixer, Situation
 
 DECAY_STEPS = (0.001, 0.1)
-ACROSS = LinearAttention()  # what tokens see others by, which have no x to read coefficients from
+ACROSS = LinearAttention()  # used for cross attention, where there is no x to compute gates from
 
 
 @dataclass(frozen=True)

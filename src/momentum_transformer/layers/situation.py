@@ -51,6 +51,6 @@ class Mixer(Protocol):
 
 
 def across(mixer: Mixer) -> Mixer:
-    """What mixes queries with keys of other tokens; a mixer that reads coefficients from its tokens names another."""
+    """The mixer for cross attention: itself, or its `across` where it computes gates from its own tokens."""
     other: Mixer = getattr(mixer, "across", mixer)
     return other

@@ -27,7 +27,7 @@ class AutoregressiveTranslator(nn.Module):
     logits = model(source, source_mask, target, target_mask)  # training: every word at once, given those before it
 
     state = model.start(model.encode(source, source_mask))
-    logits, state = model.step(words, state)                  # translation: `generation.translation` does it
+    logits, state = model.step(words, state)                  # translation: `generation.sentences` does it
 
     Args:
         start: the token before the first word.

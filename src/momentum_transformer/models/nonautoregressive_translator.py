@@ -30,7 +30,7 @@ class NonAutoregressiveTranslator(nn.Module):
     logits, length_logits = model(source, source_mask, target, target_mask, iterations=4)  # training
 
     encoded = model.encode(source, source_mask)                                # translation, step by step;
-    lengths = model.predict_lengths(encoded)                                   # `generation.translation` does it
+    lengths = model.predict_lengths(encoded)                                   # `generation.sentences` does it
     hidden = model.decode(encoded, model.first_input(encoded, lengths), target_mask, first=True)
     hidden = model.decode(encoded, model.next_input(tokens, hidden), target_mask, first=False)
 

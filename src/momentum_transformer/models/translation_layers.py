@@ -119,7 +119,7 @@ class TranslationStack(nn.Module):
 
 
 def padding_of(mask: Tensor) -> Tensor | None:
-    """The mask, or None where it hides nothing: what is not masked need not be looked at twice."""
+    """None where nothing is masked, which is faster."""
     return None if bool(mask.all()) else mask
 
 

@@ -47,9 +47,10 @@ def chunked_scan(
     reset: Tensor | None = None,
     elu: bool = False,
 ) -> Attended:
-    """The form by chunks of `size` tokens, for n > 0. `c` is spread, and knows of masks and resets already.
+    """The form by chunks of `size` tokens, for n > 0.
 
-    `reset` is for the denominator alone. q, k are features, or with `elu` what elu + 1 makes features of.
+    c is already broadcast and includes masks and resets; `reset` affects only the denominator; with `elu`, q and k
+    are not mapped yet.
     """
     n = q.shape[-2]
     weights = {}

@@ -20,7 +20,7 @@ class Coefficients(NamedTuple):
     """One member. A coefficient is None where it is neutral, so that no form computes what changes nothing.
 
     Otherwise it has shape (1,) or (h,), float64, for all tokens, or (b, h, n), one a token; alpha also (b, h, n, d).
-    `spread` brings all of them into one layout: (..., n or 1), and alpha (..., n or 1, d or 1).
+    `broadcast` brings all of them into one layout: (..., n or 1), and alpha (..., n or 1, d or 1).
     """
 
     alpha: Tensor | None = None  # decay of s; None: 1
@@ -31,7 +31,7 @@ class Coefficients(NamedTuple):
     lookahead: Tensor | None = None  # of m in the state that predicts (Nesterov); None: 0
 
     def hidden(self, mask: Tensor) -> "Coefficients":
-        """Zeros where a token (b, n) does not exist, whatever stands there; before they are spread."""
+        """Zeros where a token (b, n) does not exist, whatever stands there; before they are broadcast."""
         alpha, *others = (
             x
             if x is None or x.ndim < 3
@@ -40,14 +40,14 @@ class Coefficients(NamedTuple):
         )
         return Coefficients(alpha, *others)
 
-    def spread(self) -> "Coefficients":
+    def broadcast(self) -> "Coefficients":
         alpha, *others = (None if x is None else x[:, None] if x.ndim == 1 else x for x in self)
         if alpha is not None and alpha.ndim < 4:
             alpha = alpha[..., None]
         return Coefficients(alpha, *others)
 
     def tokens(self, start: int, stop: int) -> "Coefficients":
-        """The coefficients of some tokens, after `spread`."""
+        """The coefficients of some tokens, after `broadcast`."""
         alpha, *others = self
         if alpha is not None and alpha.shape[-2] > 1:
             alpha = alpha[..., start:stop, :]
@@ -55,7 +55,7 @@ class Coefficients(NamedTuple):
 
     @property
     def constant(self) -> bool:
-        """Whether s and m age alike at every token, of coefficients that are spread."""
+        """Whether alpha, beta and gamma are the same at every token."""
         alpha, beta, gamma = self[:3]
         return (alpha is None or alpha.shape[-2] == 1) and all(x is None or x.shape[-1] == 1 for x in (beta, gamma))
 

@@ -69,7 +69,7 @@ def border(
     mask: Bool[Tensor, "b n"] | None = None,
     reset: Bool[Tensor, "b n"] | None = None,
 ) -> tuple[Float[Tensor, "b r r"], Float[Tensor, "b r c"]]:
-    """The last `before` tokens after these are transition @ past + last: what is left of the past, and their own."""
+    """How this part changes the convolution's window: window after = transition @ window before + last."""
     b, n, c = x.shape
     tail = x[:, -before:] if mask is None and reset is None else x
     line, number, _ = _line(tail, x.new_zeros(b, before, c), mask, reset)

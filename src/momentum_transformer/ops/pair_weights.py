@@ -58,7 +58,7 @@ def _delayed(x: Tensor, axis: int, first: float) -> Tensor:
 
 
 def pair_weights(c: Coefficients, length: int, *, like: Tensor) -> PairWeights:
-    """The weights of `length` tokens with these coefficients, spread; in the widest dtype among them."""
+    """The weights of `length` tokens with these coefficients, broadcast; in the widest dtype among them."""
     alpha, beta, gamma = c.alpha, *(None if x is None else x[..., None] for x in (c.beta, c.gamma))
     if alpha is None and beta is None:  # every earlier update counts alike
         lower = like.new_ones(length, length).tril()[..., None]
@@ -68,7 +68,7 @@ def pair_weights(c: Coefficients, length: int, *, like: Tensor) -> PairWeights:
     one = like.new_ones(1, 1)
 
     def blocks(x: Tensor, beyond: float) -> Tensor:
-        """(*b, n or 1, x) as blocks of one token, (*b, size, 1, x), with some behind them that change nothing."""
+        """Padded with neutral tokens to a power of two, one token a block."""
         size = 1 << (length - 1).bit_length()
         whole = x.expand(*lead, length, x.shape[-1])
         return F.pad(whole, (0, 0, 0, size - length), value=beyond).unsqueeze(-2)

@@ -28,7 +28,7 @@ def step(
     c: Coefficients,
     state: RecurrentState,
 ) -> Attended:
-    """One token: sᵀq, zᵀq, and the state after it. q, k are features; `c` is spread over this one token."""
+    """One token: sᵀq, zᵀq, and the state after it. q, k are features; `c` is broadcast over this one token."""
     # Deviation: m has the sign of the updates, where the paper subtracts twice.
     alpha, beta, gamma, eta, delta, lookahead = c
     s, m, z = state

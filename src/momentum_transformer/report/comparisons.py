@@ -113,7 +113,7 @@ def compare(
 
 
 def verdict_of(comparisons: Sequence[Comparison]) -> tuple[Verdict, str]:
-    """Yes or no where every comparison is clear; else where it holds, or that it is not decided. And why."""
+    """Verdict and reason: yes or no if all comparisons agree, else where it holds, else not decided."""
     counts = Counter(comparison.verdict for comparison in comparisons)
     decided = len(comparisons) - counts[AT_CHANCE]
     clear, against = counts[CLEAR], counts["clearly not"]

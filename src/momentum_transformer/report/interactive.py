@@ -118,7 +118,7 @@ def _labelled(label: str, value: str) -> str:
 
 
 def _lines(axis: Axes) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Label, values and places of every line's points; of a rule from edge to edge, the value alone."""
+    """Label, values and places of every line's points; of a horizontal reference line its value only."""
     for line in axis.lines:
         values = np.column_stack([np.asarray(part, dtype=float) for part in line.get_data()])
         if _label(line) == "" and line.get_marker() in ("", "None", None):

@@ -23,8 +23,8 @@ from .tables import Table, spread
 
 OWN = (TABLE.name, IMAGES.name)
 MOST_LABELS = 30  # of a confusion matrix that is shown whole
-MOST_NUMBERS = 10  # labels of one whose cells have numbers in them
-CELL, DEEPEST = "#0072b2", 0.6  # a cell's colour, and how much of it a share of one has: numbers stay legible on it
+MOST_NUMBERS = 10  # labels of the largest matrix whose cells show numbers
+CELL, DEEPEST = "#0072b2", 0.6  # cell colour and its highest opacity: numbers stay legible on it
 NAMED = ("data.source=", "data.text_column=", "data.label_column=")  # settings that say which data, not which model
 
 

@@ -146,8 +146,8 @@ def _causal_outputs(
 ) -> tuple[Tensor, ...]:
     (b, h, n, d), e, wide = q.shape, v.shape[-1], wide_dtype(q)
     planes, parts = 1 if beta is None else 2, _segments(n)
-    # in a trace n may be symbolic: shapes depend on it by arithmetic alone, and no size is 1 for some n and more for
-    # others, since layouts, and so the trace, would tell these apart
+    # While tracing, n may be symbolic: shapes may depend on it only by arithmetic, and no size may be 1 for some n
+    # only, or the graph is specialised.
     has_prefix = traced or (parts > 1 and (keep or _splits_sequences(b, h)))
     return (
         empty_rows(v, token_index),
