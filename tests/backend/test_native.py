@@ -18,11 +18,10 @@ from momentum_transformer import backends, linear_attention, momentum_attention
 from momentum_transformer.backend.cpu.build import BuildError, build, compiler
 from momentum_transformer.backend.cpu.causal_operator import SEGMENT
 from momentum_transformer.backend.cpu.library import Missing, native
-from tests.family import needs_native
+from tests.family import TOLERANCE, needs_native
 
+ROOT = Path(__file__).parents[1]
 LONG = 5 * SEGMENT + 7  # where sums go from segment to segment
-# how far rounding carries, relative to the largest number of a result; gradients cancel more than outputs do
-TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
 
 
 def results(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> list[Tensor]:
@@ -489,18 +488,9 @@ def test_sanitizers_find_nothing(tmp_path: Path, instruction_set: str) -> None:
         "MOMENTUM_CHECK_SHAPES": "0",
         "MOMENTUM_WHOLE_GRID": "1",
     }
-    tests = ["-m", "kernels and not slow", "-p", "no:xdist"]
-    here = Path(__file__)
-    files = [
-        here,
-        *(
-            here.with_name(f"test_{name}.py")
-            for name in ("bidirectional", "border", "cached_step", "members", "surroundings")
-        ),
-        here.parents[1] / "decoding" / "test_decoder.py",
-    ]
+    tests = [*(str(ROOT / name) for name in ("backend", "decoding")), "-m", "kernels and not slow", "-p", "no:xdist"]
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-qs", "-p", "no:cacheprovider", *map(str, files), *tests],
+        [sys.executable, "-m", "pytest", "-qs", "-p", "no:cacheprovider", *tests],
         env=watched,
         capture_output=True,
         text=True,
