@@ -35,6 +35,11 @@ def chunk_scan(
     wide = torch.promote_types(hidden_states.dtype, torch.float32)
     x, k, q, A = (a.to(wide) for a in (hidden_states, B, C, A))
     dt = _step(dt.to(wide), dt_bias, softplus=dt_softplus).clamp(*dt_limit)
+    state = None
+    if initial_states is not None:
+        kept = initial_states.to(wide).mT
+        # the graph keeps it, and a cache changes its own in place
+        state = RecurrentState(kept.clone() if torch.is_grad_enabled() else kept, None, None)
     y = recurrent_attention(
         _for_all_heads(q, x),
         _for_all_heads(k, x),
@@ -42,7 +47,7 @@ def chunk_scan(
         alpha=(dt * A).exp().transpose(1, 2),
         eta=dt.transpose(1, 2),
         reset=document_starts(*x.shape[:2], cu_seqlens=cu_seq_lens_q, seq_idx=seq_idx),
-        state=None if initial_states is None else RecurrentState(initial_states.to(wide).mT, None, None),
+        state=state,
         return_state=return_final_states,
     )
     y, after = y if return_final_states else (y, None)
