@@ -181,7 +181,6 @@ def test_packed_documents_equal_the_documents_one_by_one(architecture: str, told
     positions = torch.cat([torch.arange(n) for n in lengths])[None]
     changes = {PARTED[architecture]: ["linear_attention"] * 2} if architecture in PARTED else {}
     model = accelerate(small_model(architecture, **changes))
-    model = model.backbone if architecture == "mamba2" else model  # its language model keeps the arguments for itself
     grads, said = [], []
     for pieces in (ids.split(lengths, 1), (ids,)):
         more = {} if len(pieces) > 1 else {told: packing[told], "position_ids": positions}
@@ -407,7 +406,9 @@ def test_a_cache_of_another_model_is_refused_and_not_written_to() -> None:
 def test_packing_that_does_not_fit_is_refused() -> None:
     _, ours = pair("qwen3_next")
     for boundaries, ids in (([0, 3, 8], tokens(1, 9)), ([0, 9], tokens(2, 9))):
+        places = torch.arange(9).expand(ids.shape)
         with pytest.raises(ValueError, match="cu_seqlens packs documents into one row"):
-            ours(ids, cu_seq_lens_q=torch.tensor(boundaries), use_cache=False)
+            ours(ids, cu_seq_lens_q=torch.tensor(boundaries), position_ids=places, use_cache=False)
+    numbers, places = torch.zeros(1, 8, dtype=torch.int32), torch.arange(9)[None]
     with pytest.raises(ValueError, match=r"seq_idx must have shape \(1, 9\)"):
-        ours(tokens(1, 9), seq_idx=torch.zeros(1, 8, dtype=torch.int32), use_cache=False)
+        ours(tokens(1, 9), seq_idx=numbers, position_ids=places, use_cache=False)

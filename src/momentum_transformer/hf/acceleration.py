@@ -10,7 +10,8 @@ from torch import nn
 
 from ..backend.choose import backends
 from ..install import install_hint
-from .exchange import exchange_products, prepare, restore_products, switch_back, switch_over
+from .call_checks import mixes_tokens
+from .exchange import exchange_products, prepare, restore_products, switch_back, switch_over, watch
 from .served_mixers import ARCHITECTURES, mixer_class
 
 MAJOR = 5  # of Transformers
@@ -62,6 +63,9 @@ def accelerate(model: Any = None) -> Any:
     if model is None:
         _made_afterwards(True)
         return None
+    if not isinstance(model, nn.Module):
+        what = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
+        raise ValueError(f"accelerate takes a model, such as AutoModelForCausalLM.from_pretrained(...), not {what}")
     elsewhere = {str(x.device) for x in (*model.parameters(), *model.buffers()) if x.device.type != "cpu"}
     if elsewhere:
         raise ValueError(f"accelerate needs a model on a CPU, and this one is on {', '.join(sorted(elsewhere))}")
@@ -119,7 +123,7 @@ def _switch_over(model: nn.Module) -> Acceleration:
         found = mixer_class(module)
         name = type(module).__name__
         if found is None:
-            if _mixes_tokens(module):
+            if mixes_tokens(module):
                 kept[name, "not a linear attention that the kernels know"] += 1
         elif type(module).forward is not found[0].forward:
             kept[name, f"it has a forward of its own, not that of {found[0].__name__}"] += 1
@@ -128,17 +132,14 @@ def _switch_over(model: nn.Module) -> Acceleration:
             replaced[name, found[1].name] += 1
     for base, kind in dict(found for _, found in ours).items():
         prepare(base, kind)
-    for module, _ in ours:
-        switch_over(module)
+    for module, (base, _) in ours:
+        switch_over(module, base)
+    if ours:
+        watch(model)
     report = Acceleration(dict(replaced), dict(kept), exchange_products(model) if ours else 0)
     if ours:
         setattr(model, REPORT, report)
     return report
-
-
-def _mixes_tokens(module: nn.Module) -> bool:
-    """Whether a module mixes tokens, by the name of its class: classes of Transformers have no other mark."""
-    return type(module).__name__.endswith(("Attention", "Mixer", "DeltaNet", "MambaLayer"))
 
 
 def _made_afterwards(ours: bool) -> None:

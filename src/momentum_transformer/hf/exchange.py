@@ -6,23 +6,30 @@ its own, unless a mixer that was switched over is running in this thread. Nothin
 
 import functools
 import inspect
+import logging
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from ..backend.products import prefers_onednn
 from ..layers.linear_layer import Linear
-from .served_mixers import Kind, mixer_class
+from .call_checks import PACKING, Layout, Memory, check_call_of_mixer, layout_of, memory_of
+from .served_mixers import Kind, keeps_packing, kind_of, mixer_class
 
-HOOKS = "momentum_transformer_hooks"  # the attribute of a mixer that is switched over
+HOOKS = "momentum_transformer_hooks"  # the attribute of a module that is switched over or watched
+logger = logging.getLogger(__name__)
 
 
 class _Running(threading.local):
     ours = False
+    packing: Mapping[str, Any] = MappingProxyType({})
 
 
 RUNNING = _Running()
@@ -59,22 +66,65 @@ def prepare(base: type[nn.Module], kind: Kind) -> None:
             setattr(place, name, exchangeable(theirs, ours))
 
 
-def switch_over(mixer: nn.Module) -> None:
-    """From now on this mixer runs on our kernels, wherever its input is on a CPU."""
+@dataclass
+class Hooks:
+    """What `switch_over` puts on a module; a module that is loaded from a pickle finds its functions exchanged.
+
+    Args:
+        handles: of the hooks themselves.
+        base: the class of a mixer.
+        memory: what a mixer keeps in a cache.
+        layout: what all layers of a model keep.
+    """
+
+    handles: tuple[RemovableHandle, ...]
+    base: type[nn.Module] | None = None
+    memory: Memory | None = None
+    layout: Layout | None = None
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        kind = None if self.base is None else kind_of(self.base)
+        if self.base is None or kind is None:
+            return
+        try:
+            prepare(self.base, kind)
+        except ValueError as error:  # an optional speed-up must not keep a model from being loaded
+            logger.warning("%s is not accelerated: %s", self.base.__name__, error)
+
+
+def switch_over(mixer: nn.Module, base: type[nn.Module]) -> None:
+    """From now on this mixer, of this class, runs on our kernels, wherever its input is on a CPU."""
     if not hasattr(mixer, HOOKS):
         before = mixer.register_forward_pre_hook(_enter, with_kwargs=True)
         after = mixer.register_forward_hook(_leave, always_call=True)
-        setattr(mixer, HOOKS, (before, after))
+        setattr(mixer, HOOKS, Hooks((before, after), base, memory_of(mixer)))
 
 
-def switch_back(mixer: nn.Module) -> bool:
-    """Undo `switch_over`; returns whether there was something to undo."""
-    hooks = getattr(mixer, HOOKS, ())
-    for hook in hooks:
+def watch(model: nn.Module) -> None:
+    """Calls of the models of Transformers in here are checked before they begin."""
+    from transformers import PreTrainedModel
+
+    models = [one for one in model.modules() if isinstance(one, PreTrainedModel) and not hasattr(one, HOOKS)]
+    for one in models:
+        inner = [other for other in one.modules() if other is not one and isinstance(other, PreTrainedModel)]
+        if keeps_packing(one):
+            before = one.register_forward_pre_hook(_keep_packing, with_kwargs=True)
+            setattr(one, HOOKS, Hooks((before, one.register_forward_hook(_forget_packing, always_call=True))))
+        elif _has_mixers(one) and not any(_has_mixers(other) for other in inner):
+            before = one.register_forward_pre_hook(_check_call, with_kwargs=True)
+            setattr(one, HOOKS, Hooks((before,), layout=layout_of(one)))
+
+
+def switch_back(module: nn.Module) -> bool:
+    """Undo `switch_over` and `watch`; returns whether there was something to undo."""
+    hooks = getattr(module, HOOKS, None)
+    if hooks is None:
+        return False
+    for hook in hooks.handles:
         hook.remove()
-    if hooks:
-        delattr(mixer, HOOKS)
-    return bool(hooks)
+    delattr(module, HOOKS)
+    return True
 
 
 class ExchangedLinear(Linear):
@@ -96,9 +146,13 @@ def restore_products(model: nn.Module) -> None:
             one.__class__ = nn.Linear  # type: ignore[assignment]
 
 
+def _has_mixers(module: nn.Module) -> bool:
+    return any(mixer_class(one) is not None for one in module.modules())
+
+
 def _enter(mixer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     x = args[0] if args else kwargs["hidden_states"]
-    _check_cache(mixer, x, kwargs.get("cache_params", kwargs.get("past_key_values")))
+    check_call_of_mixer(getattr(mixer, HOOKS).memory, x.shape[0], kwargs)
     RUNNING.ours = x.device.type == "cpu"
 
 
@@ -106,22 +160,19 @@ def _leave(mixer: nn.Module, args: tuple[Any, ...], output: Any) -> None:
     RUNNING.ours = False
 
 
-def _check_cache(mixer: Any, x: torch.Tensor, cache: Any) -> None:
-    """Refuse a cache with the state of another mixer, before anything is written to it."""
-    found = mixer_class(mixer)
-    if cache is None or found is None:
-        return
-    if hasattr(cache, "linear_cache"):
-        state = cache.get_linear_cache(mixer.layer_idx)
-    elif mixer.layer_idx < len(cache.layers):
-        state = cache.get_recurrent_state(mixer.layer_idx, state_idx=0)
-    else:
-        raise ValueError(
-            f"this cache is of another model: it has {len(cache.layers)} layers, none for layer {mixer.layer_idx}"
-        )
-    expected = (x.shape[0], *(getattr(mixer, name) for name in found[1].state))
-    if state is not None and tuple(state.shape) != expected:
-        raise ValueError(
-            f"this cache is of another model or batch: layer {mixer.layer_idx} has states {expected}, "
-            f"the cache holds {tuple(state.shape)}"
-        )
+def _check_call(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    packing, RUNNING.packing = RUNNING.packing, {}
+    kwargs = {**packing, **kwargs}
+    getattr(model, HOOKS).layout.check(args, kwargs)
+    return args, kwargs
+
+
+def _keep_packing(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """What this model keeps to itself goes to the one inside it."""
+    RUNNING.packing = {name: kwargs[name] for name in PACKING if kwargs.get(name) is not None}
+
+
+def _forget_packing(model: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    RUNNING.packing = {}

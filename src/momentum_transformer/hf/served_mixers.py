@@ -81,14 +81,31 @@ MIXERS: dict[tuple[str, str], Kind] = {
     ("minimax", "MiniMaxLightningAttention"): LIGHTNING,
 }
 ARCHITECTURES = tuple(architecture for architecture, _ in MIXERS)
+UNPARTED = ("granitemoehybrid", "glm5_next")  # their softmax layers see all documents of a row
+KEEPS_PACKING = (("mamba2", "Mamba2ForCausalLM"),)  # models that do not hand on what tells packed documents apart
 
 
 def mixer_class(mixer: nn.Module) -> tuple[type[nn.Module], Kind] | None:
     """The class of Transformers that a module is or inherits from, and its kind; None where it is no mixer of ours."""
     for base in type(mixer).__mro__:
-        path = base.__module__.split(".")
-        if path[:2] == ["transformers", "models"] and len(path) > 2:
-            kind = MIXERS.get((path[2], base.__name__))
-            if kind is not None:
-                return base, kind
+        kind = MIXERS.get(_named(base))
+        if kind is not None:
+            return base, kind
     return None
+
+
+def kind_of(base: type[nn.Module]) -> Kind | None:
+    """The kind of a class of Transformers."""
+    return MIXERS.get(_named(base))
+
+
+def keeps_packing(model: nn.Module) -> bool:
+    """Whether a model keeps to itself what tells packed documents apart."""
+    return any(_named(base) in KEEPS_PACKING for base in type(model).__mro__)
+
+
+def _named(base: type) -> tuple[str, str]:
+    """A class's architecture and name; no architecture where it is not of Transformers."""
+    path = base.__module__.split(".")
+    known = path[:2] == ["transformers", "models"] and len(path) > 2
+    return path[2] if known else "", base.__name__
