@@ -8,6 +8,7 @@ pytest.importorskip("transformers", reason="transformers is not installed: pip i
 from momentum_transformer.hf import MomentumForCausalLM
 from tests.compiled.marks import COMPILED
 from tests.hf.small import config, gradients, tokens
+from tests.hf.test_packing import TOLD
 
 pytestmark = COMPILED
 
@@ -31,3 +32,15 @@ def test_a_compiled_hybrid_computes_the_same_with_padding() -> None:
     ids, mask = tokens(2, 6), torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]])
     found = torch.compile(model, backend="eager", fullgraph=True)(ids, attention_mask=mask, use_cache=False).logits
     torch.testing.assert_close(found, model(ids, attention_mask=mask).logits, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("told", TOLD)
+@torch.no_grad()
+def test_a_compiled_model_keeps_packed_documents_apart(told: str) -> None:
+    torch.manual_seed(0)
+    model = MomentumForCausalLM(config("hybrid", initializer_range=0.5)).eval()
+    ids = tokens(1, 9)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    expected = torch.cat([model(ids[:, :5]).logits, model(ids[:, 5:]).logits], 1)
+    for options in ({"use_cache": False}, {}):
+        torch.testing.assert_close(compiled(ids, **TOLD[told], **options).logits, expected, rtol=1e-4, atol=1e-5)

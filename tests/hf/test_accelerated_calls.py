@@ -76,6 +76,15 @@ def test_packed_documents_that_softmax_layers_would_mix_are_refused(change: dict
         ours(tokens(1, 9), **{**PACKED, **change}, use_cache=False)
 
 
+@pytest.mark.parametrize(
+    ("boundaries", "words"), [([0, 4], "it must end at 9, not 4"), ([], "takes a tensor of whole numbers")]
+)
+def test_boundaries_that_do_not_fit_are_named(boundaries: list[int], words: str) -> None:
+    _, ours = pair("mamba2")
+    with pytest.raises(ValueError, match=words):
+        ours(tokens(1, 9), cu_seq_lens_q=torch.tensor(boundaries, dtype=torch.int32), use_cache=False)
+
+
 @torch.no_grad()
 def test_what_a_call_hands_on_is_forgotten_after_it() -> None:
     theirs, ours = pair("mamba2")

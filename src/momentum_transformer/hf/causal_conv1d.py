@@ -27,9 +27,7 @@ def causal_conv1d_fn(
     b, _, n = hidden_states.shape
     starts = None
     if cu_seq_lens_q is not None or seq_idx is not None:
-        new = int(cu_seq_lens_q[-1]) if cu_seq_lens_q is not None else seq_idx.shape[1]  # type: ignore[union-attr]
-        starts = document_starts(b, new, cu_seqlens=cu_seq_lens_q, seq_idx=seq_idx)
-        starts = None if starts is None else F.pad(starts, (n - new, 0))  # tokens that a cache kept come first
+        starts = document_starts(b, n, cu_seqlens=cu_seq_lens_q, seq_idx=seq_idx)
     silu = activation in SILU
     y, _ = short_convolution(hidden_states.transpose(1, 2), weight, bias=bias, reset=starts, silu=silu)
     return (y if silu else _activated(y, activation)).transpose(1, 2)

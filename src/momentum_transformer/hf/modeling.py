@@ -19,7 +19,7 @@ from ..layers.linear_layer import Linear
 from ..layers.positions import sinusoids
 from ..models.classifier import head, pooled
 from .encoder_cache import MomentumCache
-from .inputs import checked_cache, document_starts, existing, places_of
+from .inputs import NO_CACHE, check_places, checked_cache, document_starts, existing, places_of
 from .momentum_config import MomentumConfig
 from .names import with_names
 
@@ -97,22 +97,31 @@ class MomentumModel(MomentumPreTrainedModel):
         past_key_values: what earlier calls left behind; it is carried on in place.
         use_cache: whether to return such a memory; by default as the configuration says, but not while training, nor
             for packed documents.
-        kwargs: `position_ids` or `cu_seq_lens_q` tell packed documents apart, as Transformers' collators give them.
+        kwargs: `position_ids` that begin again, `cu_seq_lens_q` or `seq_idx` tell packed documents apart, as
+            Transformers' collators give them.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give one of input_ids and inputs_embeds")
         x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         position_ids = kwargs.get("position_ids")
-        reset = document_starts(x, position_ids, kwargs.get("cu_seq_lens_q"))
+        mask = existing(attention_mask, x)
+        reset = document_starts(
+            x,
+            mask,
+            position_ids=position_ids,
+            boundaries=kwargs.get("cu_seq_lens_q"),
+            seq_idx=kwargs.get("seq_idx"),
+            cached=past_key_values is not None or bool(use_cache),
+        )
         if use_cache is None:
             use_cache = self.config.use_cache and self.config.causal and reset is None and not self.training
         cache = checked_cache(past_key_values, use_cache)
-        mask = existing(attention_mask, x)
-        x = self._placed(x, places_of(x, mask, position_ids, None if cache is None else cache.position))
+        before = None if cache is None else cache.position
+        x = self._placed(x, places_of(x, mask, position_ids, before=before, reset=reset))
         if cache is None:
             y = self.encoder(x, key_mask=mask, reset=reset)
         elif reset is not None:
-            raise ValueError("packed documents and use_cache do not go together: a cache is of one document a row")
+            raise ValueError(NO_CACHE)
         else:
             y = cache.advance(self.encoder, x, mask)
         return BaseModelOutputWithPast(last_hidden_state=y, past_key_values=cache if use_cache else None)
@@ -129,6 +138,7 @@ class MomentumModel(MomentumPreTrainedModel):
                 x = x + sinusoids(places, x.shape[-1]).to(x.dtype)
             case "learned":
                 assert self.embed_positions is not None
+                check_places(places, self.embed_positions.num_embeddings)
                 x = x + self.embed_positions(places)
         placed: Tensor = self.dropout(x)
         return placed
