@@ -84,7 +84,8 @@ def linear(x: dict[str, Tensor]) -> Any:
 
 def ours(function: Callable[..., Any], *names: str) -> Callable[[dict[str, Tensor]], Any]:
     def call(x: dict[str, Tensor]) -> Any:
-        rule = {"g" if name == "gk" and function is fla.chunk_kda else name: x[name] for name in names}
+        renamed = {"gk": "g"} if function in (fla.chunk_kda, fla.fused_recurrent_kda) else {}
+        rule = {renamed.get(name, name): x[name] for name in names}
         return function(x["q"], x["k"], x["v"], **rule, initial_state=x["initial_state"], output_final_state=True)
 
     return call

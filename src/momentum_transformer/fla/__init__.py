@@ -3,7 +3,8 @@
 Tokens come before heads: q, k (B, T, H, K), v (B, T, HV, V), where HV is a multiple of H. `g` is the logarithm of a
 decay. States are (N, HV, K, V) in float32, one a sequence; with `cu_seqlens` (N + 1,) a batch of one row holds N
 documents, and each has its own. There is one algorithm, so `chunk_*` and `fused_recurrent_*` give the same. Arguments
-that steer GPU kernels and change no result (`chunk_size`, `cu_seqlens_cpu`, `disable_recompute`) are not taken.
+that steer GPU kernels and change no result (`chunk_size`, `cu_seqlens_cpu`, `chunk_indices`, `disable_recompute`) are
+taken and change nothing.
 """
 
 from .delta import (

@@ -1,6 +1,7 @@
 """From tokens-first tensors, log decays and packed documents to calls of `recurrent_attention`, and back."""
 
 import itertools
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -12,8 +13,10 @@ from ..attention import recurrent_attention
 from ..ops.documents import cu_seqlens as resets
 from ..ops.feature_maps import l2_normalized
 from ..ops.state import RecurrentState, map_state, reorder_state
+from .fla_shapes import check_count
 
 EPS = 1e-10  # flash-linear-attention's, added to the denominator after scaling
+STATES = ("N HV K V", "N HV V K")  # by whether v comes first
 
 
 class Plan(NamedTuple):
@@ -26,6 +29,7 @@ class Plan(NamedTuple):
     state_v_first: bool = False
     l2: bool = False
     normalize: bool = False
+    reverse: bool = False
 
 
 Rule = Mapping[str, float | Tensor]  # coefficients by name: numbers, (H,), or with tokens first (B, T, H, ...)
@@ -48,9 +52,8 @@ def attend(
     q: Tensor, k: Tensor, v: Tensor, rule: Rule, plan: Plan, *, erases: bool = False
 ) -> tuple[Tensor, RecurrentState | None]:
     """o (B, T, HV, V) by this rule, and the state after each sequence where it is asked for."""
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(tensor, Tensor) or tensor.ndim != 4:
-            raise ValueError(f"{name} must be a tensor with 4 axes (batch, tokens, heads, width)")
+    if plan.reverse:
+        return _attend_backwards(q, k, v, rule, plan, erases=erases)
     if plan.initial_state is not None:
         dtype = torch.promote_types(q.dtype, torch.float32)
         plan = plan._replace(initial_state=map_state(lambda part: part.to(dtype), plan.initial_state))
@@ -76,6 +79,24 @@ def attend(
     return o, RecurrentState(s, m, z)
 
 
+def _attend_backwards(
+    q: Tensor, k: Tensor, v: Tensor, rule: Rule, plan: Plan, *, erases: bool
+) -> tuple[Tensor, RecurrentState | None]:
+    """`attend` from the last token to the first; of packed documents the last one comes first, too."""
+    q, k, v = (x.flip(1) for x in (q, k, v))
+    rule = {name: x.flip(1) if isinstance(x, Tensor) and x.ndim > 1 else x for name, x in rule.items()}
+    boundaries, before = plan.cu_seqlens, plan.initial_state
+    if boundaries is not None:
+        _boundaries(boundaries, q, before)
+        boundaries = boundaries[-1] - boundaries.flip(0)
+        before = None if before is None else map_state(lambda part: part.flip(0), before)
+    plan = plan._replace(reverse=False, cu_seqlens=boundaries, initial_state=before)
+    o, after = attend(q, k, v, rule, plan, erases=erases)
+    if boundaries is not None and after is not None:
+        after = map_state(lambda part: part.flip(0), after)
+    return o.flip(1), after
+
+
 def _call(
     q: Tensor, k: Tensor, v: Tensor, rule: Rule, plan: Plan, *, erases: bool, reset: Tensor | None = None
 ) -> tuple[Tensor, RecurrentState | None]:
@@ -83,8 +104,8 @@ def _call(
     scale = k.shape[-1] ** -0.5 if plan.scale is None else plan.scale
     if plan.normalize and scale <= 0:
         raise ValueError(f"scale must be positive where outputs are divided by the keys' sum, not {scale}")
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    dtype = q.dtype
+    dtype, widest = q.dtype, torch.promote_types(torch.promote_types(q.dtype, k.dtype), v.dtype)
+    q, k, v = (x.transpose(1, 2).to(widest) for x in (q, k, v))
     coefficients = {
         name: x.transpose(1, 2).contiguous() if isinstance(x, Tensor) and x.ndim > 1 else x for name, x in rule.items()
     }
@@ -153,6 +174,9 @@ def log_decay(
     if a_log is None and lower_bound is None:
         raise ValueError("use_gate_in_kernel needs A_log, one number a head")
     heads = g.shape[2:3]  # (B, T, HV) or (B, T, HV, K)
+    check_count("A_log", a_log, g.shape[2], "one a head of v")
+    of_features = "one a head of v" if g.ndim == 3 else "one a feature of q and head of v"
+    check_count("dt_bias", dt_bias, math.prod(g.shape[2:]), of_features)
     g = wide(g)
     if dt_bias is not None:
         g = g + wide(dt_bias).view(g.shape[2:])
@@ -166,6 +190,15 @@ def log_decay(
 def sum_of_keys(z: Tensor | None, s: Tensor) -> Tensor:
     """z (N, 1, H, K) as (N, H, K); zeros like the rows of s (N, H, K, V) where there is none."""
     return s.new_zeros(s.shape[:3]) if z is None else z[:, 0]
+
+
+def v_first(state_v_first: bool, transpose_state_layout: bool | None) -> bool:
+    """Whether states are (N, HV, V, K), by either name."""
+    if transpose_state_layout is None:
+        return state_v_first
+    if state_v_first:
+        raise ValueError("give one of state_v_first and its old name transpose_state_layout, not both")
+    return transpose_state_layout
 
 
 def refuse_head_first(head_first: object) -> None:
