@@ -210,3 +210,33 @@ def test_a_cache_that_cannot_serve_says_why() -> None:
         generated(model, tokens(1, 3), cache_implementation="static")
     with pytest.raises(NotImplementedError, match="serves our models only"):
         cache.update(None, None, 0)
+
+
+@torch.no_grad()
+def test_more_guesses_than_usual_may_be_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("momentum_transformer.hf.encoder_cache.ROLLBACK", 4)
+    model, assistant = language_model("momentum"), language_model("retention")
+    assistant.generation_config.num_assistant_tokens = 9
+    prompt = tokens(1, 4).repeat(1, 6)
+    expected = greedy(model, prompt, 12)
+    assert torch.equal(generated(model, prompt, max_new_tokens=12, prompt_lookup_num_tokens=10), expected)
+    assert torch.equal(generated(model, prompt, max_new_tokens=12, assistant_model=assistant), expected)
+
+
+@pytest.mark.parametrize("count", [6, 30])
+@torch.no_grad()
+def test_hidden_states_are_the_same_while_tokens_can_be_taken_back(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("momentum_transformer.hf.encoder_cache.ROLLBACK", 8)
+    model, ids = language_model("hybrid"), tokens(2, count)
+    expected = model(ids, use_cache=False, output_hidden_states=True).hidden_states
+    cache = MomentumCache()
+    cache.activate_past_recording()
+    for rows in (slice(0, count // 2), slice(count // 2, None)):
+        found = model(ids[:, rows], past_key_values=cache, output_hidden_states=True).hidden_states
+        assert len(found) == len(expected)
+        for x, y in zip(found, expected, strict=True):
+            torch.testing.assert_close(x, y[:, rows], **CLOSE)
+    cache.crop(-1)
+    assert cache.get_seq_length() == count - 1

@@ -155,3 +155,65 @@ def test_gradient_checkpointing_gives_the_same_gradients(mixer: str) -> None:
     assert runs == 2
     for name, gradient in plain.items():
         torch.testing.assert_close(model.get_parameter(name).grad, gradient, rtol=1e-12, atol=1e-12)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("mixer", ["momentum", "hybrid"])
+def test_each_row_takes_back_its_own_tokens_again_and_again(mixer: str) -> None:
+    model = encoder(mixer)
+    rewind = Rewind(model, keep=12)
+    rows: list[list[Tensor]] = [[], []]
+    state: RewindState | None = None
+    counts = [(1, 4), (2, 2), (0, 3), (3, 0), (2, 2), (4, 4), (0, 4), (1, 0)]
+    for number, (new, back) in enumerate(zip((10, 1, 5, 2, 4, 4, 4, 3), counts, strict=True)):
+        x = tokens(new, seed=number)
+        _, state = rewind(x, state)
+        state = rewind.back(state, torch.tensor(back))
+        for row, (line, count) in enumerate(zip(rows, back, strict=True)):
+            line.extend(x[row].unbind(0))
+            del line[len(line) - count :]
+        last = tokens(1, seed=99)
+        y, _ = rewind(last, state)
+        for row, line in enumerate(rows):
+            expected = model(torch.stack([*line, last[row, 0]])[None])[0, -1]
+            torch.testing.assert_close(y[row, 0], expected, rtol=1e-12, atol=1e-12)
+
+
+@torch.no_grad()
+def test_one_number_is_the_same_count_for_rows_that_went_back_differently() -> None:
+    model = encoder("gated delta")
+    rewind = Rewind(model, keep=KEEP)
+    x = tokens(10)
+    state = rewind.back(rewind.back(rewind(x)[1], torch.tensor([0, 2])), 2)
+    y, _ = rewind(tokens(1), state)
+    for row, count in enumerate((8, 6)):
+        line = torch.cat([x[row : row + 1, :count], tokens(1)[row : row + 1]], 1)
+        torch.testing.assert_close(y[row, 0], model(line)[0, -1], rtol=1e-12, atol=1e-12)
+    with pytest.raises(ValueError, match="can go back 0 to 0 tokens in all rows, not 1"):
+        rewind.back(state, 1)
+
+
+COUNTS = {
+    "half": 1.5,
+    "yes": True,
+    "no axis": torch.tensor(1),
+    "rows": torch.tensor([1, 1, 1]),
+    "one row": torch.tensor([1]),
+    "halves": torch.tensor([1.0, 2.0]),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts_that_are_none_are_refused(name: str) -> None:
+    rewind = Rewind(encoder("linear"), keep=KEEP)
+    _, state = rewind(tokens(10))
+    with pytest.raises(ValueError, match=r"count must be a whole number of tokens, .* each of 2 rows, not"):
+        rewind.back(state, COUNTS[name])  # type: ignore[arg-type]
+
+
+@torch.no_grad()
+def test_going_back_to_the_beginning_is_the_state_before_the_first_token() -> None:
+    model = encoder("hybrid")
+    rewind = Rewind(model, keep=KEEP)
+    state = rewind.back(rewind(tokens(3))[1], 3)
+    torch.testing.assert_close(rewind(tokens(5, seed=3), state)[0], model(tokens(5, seed=3)), rtol=1e-12, atol=1e-12)

@@ -12,7 +12,7 @@ from ..models.encoder import Encoder, EncoderState
 from ..models.rewind import Rewind, RewindState
 from ..ops.state import map_state, reorder_state
 
-ROLLBACK = 256  # tokens that can be taken back while Transformers verifies guesses
+ROLLBACK = 256  # tokens that can be taken back, or more where Transformers guesses more
 
 
 class MomentumCache(Cache):
@@ -31,17 +31,23 @@ class MomentumCache(Cache):
     def __init__(self) -> None:
         super().__init__(layers=[])
         self.recording = False
+        self.rollback = ROLLBACK
         self.rewind: Rewind | None = None
         self.state: EncoderState | RewindState | None = None
         self.position: Tensor | None = None  # (b,) of the next token, among those that exist
         self.length = 0  # columns, with those that do not exist
 
-    def advance(self, encoder: Encoder, x: Tensor, mask: Tensor | None) -> Tensor:
-        """y of the next tokens x (b, n, width), of which only those exist where `mask` is True or None."""
+    def advance(self, encoder: Encoder, x: Tensor, mask: Tensor | None, *, whole: bool = False) -> Tensor:
+        """y of the next tokens x (b, n, width), of which only those exist where `mask` is True or None.
+
+        With `whole` all of them go through each block at once, for those who record what a block gives.
+        """
         if self.position is not None and len(self.position) != len(x):
             raise ValueError(f"this cache is of a batch of {len(self.position)}, not {len(x)}; make a new one")
         if self.recording:
-            self.rewind = Rewind(encoder, keep=ROLLBACK)
+            # guesses come with the token before them, and those with the prompt are as many as `allow` was told
+            all_at_once = whole or self.is_initialized
+            self.rewind = Rewind(encoder, keep=max(self.rollback, x.shape[1] if all_at_once else 0))
             y, self.state = self.rewind(x, self.state, key_mask=mask)
         else:
             state = self.state.encoder if isinstance(self.state, RewindState) else self.state
@@ -79,6 +85,10 @@ class MomentumCache(Cache):
     def activate_past_recording(self) -> None:
         self.recording = True
 
+    def allow(self, tokens: int) -> None:
+        """From now on at least so many tokens can be taken back."""
+        self.rollback = max(self.rollback, tokens)
+
     def is_recording_past(self, layer_idx: int = 0) -> bool:
         return self.recording
 
@@ -93,9 +103,9 @@ class MomentumCache(Cache):
             raise ValueError(
                 "this cache keeps no tokens to go back: call activate_past_recording() before the model sees them"
             )
-        gone = self.state.mask[:, -count:].sum(1)
+        before = self.state.mask.sum(1)
         self.state = self.rewind.back(self.state, count)
-        self.position = self.position - gone
+        self.position = self.position - before + self.state.mask.sum(1)
         self.length -= count
 
     @property

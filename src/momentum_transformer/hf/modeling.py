@@ -123,7 +123,8 @@ class MomentumModel(MomentumPreTrainedModel):
         elif reset is not None:
             raise ValueError(NO_CACHE)
         else:
-            y = cache.advance(self.encoder, x, mask)
+            recorded = kwargs.get("output_hidden_states", self.config.output_hidden_states)
+            y = cache.advance(self.encoder, x, mask, whole=bool(recorded))
         return BaseModelOutputWithPast(last_hidden_state=y, past_key_values=cache if use_cache else None)
 
     def _placed(self, x: Tensor, places: Tensor) -> Tensor:
@@ -214,6 +215,15 @@ class MomentumForCausalLM(MomentumPreTrainedModel, GenerationMixin):
                 cache.activate_past_recording()
             return
         super()._prepare_cache_for_generation(generation_config, model_kwargs, *arguments)  # type: ignore[misc]
+
+    def _get_candidate_generator(self, **arguments: Any) -> Any:  # type: ignore[override]  # it is called by names
+        """As many guesses as come at once can be taken back."""
+        made = super()._get_candidate_generator(**arguments)  # type: ignore[misc]
+        cache = arguments["model_kwargs"].get("past_key_values")
+        if isinstance(cache, MomentumCache):
+            guesses = (getattr(made, name, 0) for name in ("num_output_tokens", "num_assistant_tokens"))
+            cache.allow(max(int(count) for count in guesses))
+        return made
 
 
 class MomentumForSequenceClassification(MomentumPreTrainedModel):

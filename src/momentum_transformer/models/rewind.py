@@ -12,10 +12,11 @@ class RewindState(NamedTuple):
     """An encoder's state, and what it takes to go back: earlier states, and the inputs since the first of them."""
 
     encoder: EncoderState  # after the last token
-    marks: tuple[EncoderState, ...]  # earlier states
+    marks: tuple[EncoderState | None, ...]  # earlier states, None before the first token of all
     places: tuple[int, ...]  # how many tokens of x each mark has seen; the first has seen none
     x: Tensor  # (b, m, width)
     mask: Tensor  # (b, m)  False where the token does not exist
+    gone: Tensor  # (b, m)  True where the row took the token back, which other rows did not
 
 
 class Rewind:
@@ -27,7 +28,7 @@ class Rewind:
 
     Args:
         encoder: a causal one.
-        keep: how many tokens can be taken back for certain.
+        keep: how many tokens can be taken back for certain, of those that came since tokens were last taken back.
 
     Examples:
         >>> rewind = Rewind(Encoder(2, 16, 2), keep=8)
@@ -56,66 +57,94 @@ class Rewind:
         Returns:
             The pair of y (b, n, width), and of the state after x.
         """
-        if not isinstance(state, RewindState):
-            state = self._begin(x, state)
+        past = state if isinstance(state, RewindState) else self._begin(x, state)
         mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if key_mask is None else key_mask
         outputs, cut = [], x.shape[1] - self.keep
         if cut > 0:  # of a long text, only the end can be taken back
-            y, middle = self._run(x[:, :cut], state.encoder, None if key_mask is None else mask[:, :cut])
+            y, middle = self._run(x[:, :cut], past.encoder, None if key_mask is None else mask[:, :cut])
             outputs.append(y)
-            state = self._begin(x, middle)
+            past = self._begin(x, middle)
             x, mask = x[:, cut:], mask[:, cut:]
-        y, after = self._run(x, state.encoder, None if key_mask is None else mask)
-        return torch.cat([*outputs, y], 1), self._forget(self._append(state, after, x, mask))
+        y, after = self._run(x, past.encoder, None if key_mask is None else mask)
+        return torch.cat([*outputs, y], 1), self._forget(self._append(past, after, x, mask))
 
     def back(self, state: RewindState, count: int | Tensor) -> RewindState:
         """Take tokens back.
 
         Args:
             state: of a call of this object.
-            count: how many tokens, a number, or one a row (b,), as rows accept different guesses.
+            count: how many of its last tokens each row takes back: a number, or whole numbers (b,), as rows accept
+                different guesses. Masked tokens count; those that the row took back before do not.
 
         Returns:
             The state without these tokens.
         """
-        length = state.x.shape[1]
-        most, least = (count, count) if isinstance(count, int) else (int(count.max()), int(count.min()))
-        if least < 0 or most > length:
-            raise ValueError(f"this state can go back 0 to {length} tokens, not {count}; Rewind(keep=...) keeps more")
-        if most == 0:
+        counts = _one_a_row(state, count)
+        had = ~state.gone
+        most = had.sum(1)
+        if bool((counts < 0).any()) or bool((counts > most).any()):
+            given = count.tolist() if isinstance(count, Tensor) else count
+            allowed = f"0 to {int(most.min())} tokens" + (" in all rows" if bool((most != most[0]).any()) else "")
+            raise ValueError(f"this state can go back {allowed}, not {given}; Rewind(keep=...) keeps more")
+        if not bool(counts.any()):
             return state
-        mask = state.mask
-        if isinstance(count, Tensor):  # what only some rows take back does not exist in them
-            column = torch.arange(length, device=mask.device)
-            mask = mask & (column < length - count.to(mask.device)[:, None])
-        first = sum(place <= length - most for place in state.places)
+        taken = had & (had.flip(1).cumsum(1).flip(1) <= counts[:, None])
+        gone = state.gone | taken
+        stays = (~gone).any(0).nonzero()
+        length = int(stays[-1]) + 1 if len(stays) else 0
+        unchanged = min(int(taken.any(0).nonzero()[0]), length)
+        first = sum(place <= unchanged for place in state.places)
         marks, places = state.marks[:first], state.places[:first]
-        x, mask = state.x[:, : length - least], mask[:, : length - least]
-        encoder = marks[-1]
-        if places[-1] < length - least:
-            encoder = self._run(x[:, places[-1] :], encoder, mask[:, places[-1] :])[1]
-        return RewindState(encoder, marks, places, x, mask)
+        x, mask, gone = state.x[:, :length], state.mask[:, :length], gone[:, :length]
+        encoder, start = marks[-1], places[-1]
+        if start < length:
+            encoder = self._run(x[:, start:], encoder, (mask & ~gone)[:, start:])[1]
+        elif encoder is None:
+            encoder = self.encoder.initial_state(x.shape[0])
+        return RewindState(encoder, marks, places, x, mask, gone)
 
     def _run(self, x: Tensor, state: EncoderState | None, mask: Tensor | None) -> tuple[Tensor, EncoderState]:
         made: tuple[Tensor, EncoderState] = self.encoder(x, key_mask=mask, state=state, return_state=True)
         return made
 
     def _begin(self, x: Tensor, state: EncoderState | None) -> RewindState:
-        state = self.encoder.initial_state(x.shape[0]) if state is None else state
-        return RewindState(state, (state,), (0,), x[:, :0], torch.ones_like(x[:, :0, 0], dtype=torch.bool))
+        none = torch.zeros_like(x[:, :0, 0], dtype=torch.bool)
+        return RewindState(state, (state,), (0,), x[:, :0], none, none)  # type: ignore[arg-type]  # until tokens come
 
     def _append(self, state: RewindState, after: EncoderState, x: Tensor, mask: Tensor) -> RewindState:
         marks, places, length = state.marks, state.places, state.x.shape[1]
         if length - places[-1] >= self.keep:
             marks, places = (*marks, state.encoder), (*places, length)
-        return RewindState(after, marks, places, torch.cat([state.x, x], 1), torch.cat([state.mask, mask], 1))
+        masks = torch.cat([state.mask, mask], 1)
+        gone = torch.cat([state.gone, torch.zeros_like(mask)], 1)
+        return RewindState(after, marks, places, torch.cat([state.x, x], 1), masks, gone)
 
     def _forget(self, state: RewindState) -> RewindState:
         """Marks that a younger one makes superfluous."""
-        length = state.x.shape[1]
-        start = max((place for place in state.places if place <= length - self.keep), default=0)
+        enough = [place for place in state.places if int((~state.gone[:, place:]).sum(1).min()) >= self.keep]
+        start = max(enough, default=0)
         first = state.places.index(start)
-        places = tuple(place - start for place in state.places[first:])
-        return state._replace(
-            marks=state.marks[first:], places=places, x=state.x[:, start:], mask=state.mask[:, start:]
+        return RewindState(
+            state.encoder,
+            state.marks[first:],
+            tuple(place - start for place in state.places[first:]),
+            *(part[:, start:] for part in (state.x, state.mask, state.gone)),
         )
+
+
+def _one_a_row(state: RewindState, count: int | Tensor) -> Tensor:
+    """Counts (b,) on the state's device."""
+    rows, device = state.x.shape[0], state.x.device
+    if isinstance(count, Tensor):
+        whole = not (count.is_floating_point() or count.is_complex() or count.dtype == torch.bool)
+        if whole and tuple(count.shape) == (rows,):
+            return count.to(device)
+        given = f"{count.dtype} of shape {tuple(count.shape)}"
+    elif isinstance(count, int) and not isinstance(count, bool):
+        return torch.full((rows,), count, device=device)
+    else:
+        given = repr(count)
+    raise ValueError(
+        "count must be a whole number of tokens, or a tensor of whole numbers, one for each of "
+        f"{rows} rows, not {given}"
+    )
