@@ -12,10 +12,11 @@ pytest.importorskip("transformers", reason="transformers is not installed: pip i
 
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
+from momentum_transformer import Encoder, GatedDeltaAttention, PlainResidual
 from momentum_transformer.cli import main
 from momentum_transformer.data.copy_sequences import SEPARATOR, copy_batch
 from momentum_transformer.experiments.runs import Request, load_task, run_training
-from momentum_transformer.hf import MomentumForCausalLM, to_native
+from momentum_transformer.hf import MomentumForCausalLM, to_native, to_transformers
 from momentum_transformer.models.classifier import SequenceClassifier
 from momentum_transformer.models.language_model import LanguageModel
 
@@ -106,6 +107,17 @@ def test_models_made_in_transformers_become_ours() -> None:
         torch.testing.assert_close(native(tokens(2, 5)), model(tokens(2, 5)).logits, rtol=1e-10, atol=1e-10)
     with pytest.raises(ValueError, match="has no counterpart here"):
         to_native(MomentumForCausalLM(config(positions="learned")))
+
+
+@torch.no_grad()
+def test_weights_in_float64_stay_as_they_are() -> None:
+    mixers = [GatedDeltaAttention()] * 2
+    native = LanguageModel(23, Encoder(2, 16, 2, attention=mixers)).double()
+    for weight in native.parameters():
+        weight.normal_()
+    again = to_native(to_transformers(native, mixers, PlainResidual()))
+    for name, weight in native.state_dict().items():
+        assert torch.equal(again.state_dict()[name], weight), name
 
 
 @pytest.mark.slow

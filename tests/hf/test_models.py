@@ -75,10 +75,28 @@ def test_mixers_may_be_names_descriptions_or_objects(tmp_path: Path) -> None:
     assert block.attention.mixer.convolution.options.taps == 3
 
 
+def test_a_saved_model_may_be_loaded_with_other_layers_and_mixers(tmp_path: Path) -> None:
+    language_model("gated delta").save_pretrained(tmp_path)
+    changes: list[dict[str, Any]] = [{"num_hidden_layers": 3}, {"num_hidden_layers": 1}, {"mixers": "softmax"}]
+    for change in changes:
+        loaded = MomentumForCausalLM.from_pretrained(tmp_path, **change)
+        count, name = change.get("num_hidden_layers", 2), change.get("mixers", "gated-delta")
+        assert [mixer["name"] for mixer in loaded.config.mixers] == [name] * count
+        assert len(loaded.config.layer_types) == len(loaded.model.encoder.blocks) == count
+        again = MomentumConfig(**json.loads(loaded.config.to_json_string()))
+        assert again.mixers == loaded.config.mixers
+    loaded = MomentumForCausalLM.from_pretrained(tmp_path, residual="adaptive")
+    assert loaded.config.residual == {"name": "adaptive"}
+    language_model("hybrid").save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="mixers must be one, or one for each of 3 layers, not 2"):
+        MomentumForCausalLM.from_pretrained(tmp_path, num_hidden_layers=3)
+
+
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a mixer that is not": ({"mixers": "mamba"}, "name must be one of softmax, .*, not 'mamba'"),
     "an option that is not": ({"mixers": {"name": "linear", "beta": 1}}, "linear has no option 'beta'; it has"),
     "an option that must be": ({"mixers": "window"}, "window needs the option 'window'"),
+    "a residual without its beta": ({"residual": "momentum"}, "'beta': give {'name': 'momentum', 'beta': ...}"),
     "too few mixers": ({"mixers": ["linear"]}, "one for each of 2 layers, not 1"),
     "a value out of range": ({"mixers": {"name": "momentum", "beta": 1.0}}, "beta"),
     "a feature map that is not": ({"mixers": {"name": "linear", "feature_map": "relu"}}, "feature_map must be one of"),

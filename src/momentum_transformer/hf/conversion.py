@@ -80,8 +80,8 @@ def to_transformers(
     weights = _moved(renamed(model.state_dict()), prefixes)
     if made.config.tie_word_embeddings:
         weights["lm_head.weight"] = weights[EMBEDDING]
-    made.load_state_dict(weights)
-    found: MomentumForCausalLM | MomentumForSequenceClassification = made.to(next(model.parameters()).dtype).eval()
+    made.to(next(model.parameters()).dtype).load_state_dict(weights)
+    found: MomentumForCausalLM | MomentumForSequenceClassification = made.eval()
     return found
 
 
@@ -131,8 +131,8 @@ def to_native(model: nn.Module) -> LanguageModel | SequenceClassifier:
     weights = _moved(weights, {theirs: ours for ours, theirs in prefixes.items()})
     if isinstance(made, LanguageModel) and not made.tied:
         weights.setdefault("logits.bias", torch.zeros(config.vocab_size))
-    made.load_state_dict(renamed(weights, back=True))
-    return made.to(next(model.parameters()).dtype).eval()
+    made.to(next(model.parameters()).dtype).load_state_dict(renamed(weights, back=True))
+    return made.eval()
 
 
 def _tied_as_ours(config: MomentumConfig) -> bool:

@@ -71,7 +71,7 @@ def _build(kind: type[Any], options: dict[str, Any], name: str) -> Any:
         raise ValueError(f"{name} has no option {unknown[0]!r}; it has {', '.join(known) or 'none'}")
     missing = [key for key, field in known.items() if _default(field) is dataclasses.MISSING and key not in options]
     if missing:
-        raise ValueError(f"{name} needs the option {missing[0]!r}")
+        raise ValueError(f"{name} needs the option {missing[0]!r}: give {{'name': {name!r}, {missing[0]!r}: ...}}")
     return kind(**{key: _value(key, value) for key, value in options.items()})
 
 

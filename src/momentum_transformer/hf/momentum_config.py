@@ -75,13 +75,7 @@ class MomentumConfig(PreTrainedConfig):
         for unknown in kwargs:  # Transformers keeps any name; one that is almost ours is a slip
             if meant := get_close_matches(unknown, type(self).__annotations__, 1, cutoff=0.9):
                 raise ValueError(f"MomentumConfig has no {unknown!r}: did you mean {meant[0]!r}?")
-        each = self.mixers if isinstance(self.mixers, list | tuple) else [self.mixers] * self.num_hidden_layers
-        if len(each) != self.num_hidden_layers:
-            raise ValueError(
-                f"mixers must be one, or one for each of {self.num_hidden_layers} layers, not {len(each)}"
-            )
-        self.mixers = [described(mixer, MIXERS) for mixer in each]
-        self.residual = described(self.residual, RESIDUALS)
+        self._describe()
         if self.intermediate_size is None:
             self.intermediate_size = 4 * self.hidden_size
         check_choice("block", self.block, tuple(BLOCKS))
@@ -109,10 +103,11 @@ class MomentumConfig(PreTrainedConfig):
     def layer_types(self) -> list[str]:
         """The mixers in Transformers' words."""
         words = {"softmax": "full_attention", "window": "sliding_attention"}
-        return [words.get(mixer["name"], "linear_attention") for mixer in self.mixers]
+        return [words.get(mixer["name"], "linear_attention") for mixer in self._each_mixer()]
 
     def encoder(self) -> Encoder:
         """The encoder that this configuration describes, with fresh weights."""
+        self._describe()  # from_pretrained(path, mixers=...) sets what it is given as it is
         return Encoder(
             self.num_hidden_layers,
             self.hidden_size,
@@ -125,6 +120,20 @@ class MomentumConfig(PreTrainedConfig):
             dropout=self.dropout,
             final_norm=self.final_norm,
         )
+
+    def _describe(self) -> None:
+        """Mixers, one for each layer, and the residual rule as plain values, however they were given."""
+        self.mixers, self.residual = self._each_mixer(), described(self.residual, RESIDUALS)
+
+    def _each_mixer(self) -> list[dict[str, Any]]:
+        """One description a layer; a single mixer, or the one that all layers of a saved model have, is for all."""
+        given, layers = self.mixers, self.num_hidden_layers
+        each = list(given) if isinstance(given, list | tuple) else [given] * layers
+        if len(each) > 1 and len(each) != layers and all(mixer == each[0] for mixer in each):
+            each = each[:1] * layers
+        if len(each) != layers:
+            raise ValueError(f"mixers must be one, or one for each of {layers} layers, not {len(each)}")
+        return [described(mixer, MIXERS) for mixer in each]
 
     def _preset(self) -> Preset:
         return ModernBlock() if self.block == "modern" else PaperBlock(self.norm, self.hidden_act)  # type: ignore[arg-type]
