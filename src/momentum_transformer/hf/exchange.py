@@ -9,9 +9,8 @@ import inspect
 import logging
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -28,8 +27,9 @@ logger = logging.getLogger(__name__)
 
 
 class _Running(threading.local):
-    ours = False
-    packing: Mapping[str, Any] = MappingProxyType({})
+    def __init__(self) -> None:  # once in each thread; a compiler wants attributes that are there before it looks
+        self.ours = False
+        self.packing: dict[str, Any] = {}
 
 
 RUNNING = _Running()
@@ -163,8 +163,7 @@ def _leave(mixer: nn.Module, args: tuple[Any, ...], output: Any) -> None:
 def _check_call(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    packing, RUNNING.packing = RUNNING.packing, {}
-    kwargs = {**packing, **kwargs}
+    kwargs = {**RUNNING.packing, **kwargs}
     getattr(model, HOOKS).layout.check(args, kwargs)
     return args, kwargs
 
