@@ -2,6 +2,7 @@
 and test they point to exists."""
 
 import importlib.util
+import json
 import re
 import shlex
 import sys
@@ -16,6 +17,7 @@ from momentum_transformer import experiments
 from momentum_transformer.arguments import parse
 from momentum_transformer.backend.choose import AHEAD
 from momentum_transformer.backend.cpu.native_backend import NATIVE
+from momentum_transformer.bench import documented
 from momentum_transformer.experiments import named_models
 from momentum_transformer.options import Command
 
@@ -201,6 +203,13 @@ def test_tables_and_figures_are_those_of_the_committed_results(tmp_path: Path) -
         assert update.fill(page, tables) == page, f"{name} is out of date: make docs"
     drawn = {path.name for path in tmp_path.glob("*.svg")}
     assert drawn == {path.name for path in (ROOT / "docs" / "results").glob("*.svg")}
+
+
+def test_commands_below_tables_name_the_results_wherever_they_were_measured(tmp_path: Path) -> None:
+    command = "__main__.py bench --threads 2 --out /tmp/bench18.json --plot /tmp/bench18.svg"
+    (tmp_path / "bench.json").write_text(json.dumps({"command": command}))
+    wanted = "momentum bench --threads 2 --out results/bench.json --plot docs/results/bench.svg"
+    assert documented.read(tmp_path / "bench.json") == {"command": wanted}
 
 
 def test_architecture_lists_every_package() -> None:
