@@ -1,6 +1,7 @@
 """How tokens mix in the paper: softmax, linear and momentum attention; and softmax attention with a window."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,6 +96,24 @@ def _softmax(
     return found if at.return_state else (found, None)
 
 
+def _mixed(
+    attend: Callable[..., Any], q: Tensor, k: Tensor, v: Tensor, at: Situation, **options: Any
+) -> tuple[Tensor, Any]:
+    """Linear or momentum attention in a situation."""
+    found = attend(
+        q,
+        k,
+        v,
+        **options,
+        causal=at.causal,
+        key_mask=at.key_mask,
+        query_mask=at.query_mask,
+        state=at.state,
+        return_state=at.return_state,
+    )
+    return found if at.return_state else (found, None)
+
+
 def _packed(q: Tensor, k: Tensor, v: Tensor, at: Situation, **member: Any) -> tuple[Tensor, None]:
     """Linear or momentum attention of packed documents, as a member of the family, all of which know resets."""
     if not at.causal or at.state is not None or at.return_state:
@@ -127,19 +146,7 @@ class LinearAttention:
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, at: Situation) -> tuple[Tensor, Any]:
         if at.reset is not None:
             return _packed(q, k, v, at, feature_map=self.feature_map, normalize=self.normalize)
-        found = linear_attention(
-            q,
-            k,
-            v,
-            causal=at.causal,
-            key_mask=at.key_mask,
-            query_mask=at.query_mask,
-            feature_map=self.feature_map,
-            normalize=self.normalize,
-            state=at.state,
-            return_state=at.return_state,
-        )
-        return found if at.return_state else (found, None)
+        return _mixed(linear_attention, q, k, v, at, feature_map=self.feature_map, normalize=self.normalize)
 
 
 @dataclass(frozen=True)
@@ -184,22 +191,8 @@ class MomentumAttention:
             coefficients = {"beta": beta, "gamma": gamma}
             return _packed(q, k, v, at, **coefficients, feature_map=self.feature_map, normalize=self.normalize)
         at.refuse_reset("terminal weighting")
-        found = momentum_attention(
-            q,
-            k,
-            v,
-            beta=beta,
-            gamma=gamma,
-            causal=at.causal,
-            key_mask=at.key_mask,
-            query_mask=at.query_mask,
-            feature_map=self.feature_map,
-            weighting=self.weighting,
-            normalize=self.normalize,
-            state=at.state,
-            return_state=at.return_state,
-        )
-        return found if at.return_state else (found, None)
+        options = {"feature_map": self.feature_map, "normalize": self.normalize, "weighting": self.weighting}
+        return _mixed(momentum_attention, q, k, v, at, beta=beta, gamma=gamma, **options)
 
 
 @dataclass(frozen=True)
