@@ -6,14 +6,10 @@ from typing import Any
 import torch
 
 from ...ops.coefficients import Coefficients
-from ...ops.feature_maps import elu_plus_one
 from ...ops.shapes import Tensor
-from ...ops.state import RecurrentState
 from ...ops.tracing import eager, has_tangent
-from ..call import Call
-from ..pytorch import CHUNKED
-from . import causal_operator
-from .higher_derivatives import gradients, mask_of
+from . import causal_operator, recurrent_autograd
+from .higher_derivatives import gradients
 
 TENSORS = 7  # q, k, v, s, z, beta, gamma: what may need gradients
 
@@ -99,28 +95,9 @@ def in_pytorch(
     options: tuple[bool, bool, float],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What `momentum::causal` computes, without it: y and the state after the last token."""
-    elu, normalize, eps = options
-    mask = mask_of(*tokens)
-    state = None
-    if s is not None and z is not None:
-        state = RecurrentState(s[..., 0, :, :], None if beta is None else s[..., 1, :, :], z)
-    call = Call(
-        q,
-        k,
-        v,
-        Coefficients(beta=beta, gamma=gamma),
-        feature_map=elu_plus_one if elu else None,
-        key_mask=mask,
-        query_mask=mask,
-        state=state,
-        normalize=normalize,
-        eps=eps,
-    )
-    y, after = CHUNKED.run(call)
-    assert after is not None
-    assert after.z is not None
-    planes = after.s[..., None, :, :] if after.m is None else torch.stack([after.s, after.m], -3)
-    return y, planes, after.z
+    coefficients = Coefficients(beta=beta, gamma=gamma)
+    inputs = (q, k, v, None, *coefficients, s, z)
+    return recurrent_autograd.in_pytorch(*inputs, tokens=(None, *tokens), options=options, keeps_z=True)
 
 
 torch.library.register_autograd("momentum::causal", _backward, setup_context=_setup_context)

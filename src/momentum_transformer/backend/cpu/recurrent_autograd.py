@@ -74,7 +74,7 @@ def _backward(ctx: Any, dy: Tensor | None, *others: Tensor | None) -> tuple[Tens
     if dy is None and ds_after is None and dz_after is None:
         return (None,) * INPUTS + nothing
     if torch.is_grad_enabled() or has_tangent(dy, ds_after, dz_after):
-        compute = partial(_in_pytorch, tokens=tokens, options=ctx.options)
+        compute = partial(in_pytorch, tokens=tokens, options=ctx.options)
         return *gradients(compute, inputs, needed, (dy, ds_after, dz_after)), *nothing
     grads = (torch.zeros_like(kept[0]) if dy is None else dy, ds_after, dz_after)
     learned = tuple(needed[COEFFICIENTS])
@@ -113,10 +113,16 @@ class _Recurrent(torch.autograd.Function):
         return *_backward(ctx, *grads)[:INPUTS], None, None
 
 
-def _in_pytorch(
-    *inputs: Tensor | None, tokens: tuple[Tensor | None, ...], options: tuple[bool, bool, float]
+def in_pytorch(
+    *inputs: Tensor | None,
+    tokens: tuple[Tensor | None, ...],
+    options: tuple[bool, bool, float],
+    keeps_z: bool | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What `momentum::recurrent` computes, without it: y and the state after the last token."""
+    """What `momentum::recurrent` computes, without it: y and the state after the last token.
+
+    `keeps_z` is whether z is part of the state; without it, it is where there is a denominator.
+    """
     q, k, v, erase, *coefficients, s, z = inputs
     assert q is not None
     assert k is not None
@@ -140,7 +146,7 @@ def _in_pytorch(
         state=state,
         return_state=True,
         normalize=normalize,
-        keeps_z=normalize,
+        keeps_z=normalize if keeps_z is None else keeps_z,
         eps=eps,
     )
     y, after = CHUNKED.run(call)
