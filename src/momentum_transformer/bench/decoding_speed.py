@@ -9,7 +9,6 @@ timed unless decoding agrees with the parallel form.
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from ..experiments.model_config import named
 from ..models.encoder import EncoderState
 from ..models.language_model import LanguageModel
 from ..ops.state import CacheState, map_state, state_tensors
-from .record import machine, save
+from .record import record, save
 from .timing import processor_seconds
 
 MODELS = ("softmax", "momentum", "gated-delta", "hybrid")
@@ -113,14 +112,9 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     rows = measure(given.models, given.contexts, given.rounds, print)
-    result = {
-        "command": " ".join(["python -m momentum_transformer.bench.decoding_speed", *sys.argv[1:]]),
-        "machine": machine(),
-        "what": f"modern blocks, {', '.join(f'{name} {size}' for name, size in SIZES.items())}, batch 1, float32",
-        "meaning": f"best of {given.rounds} rounds of {STEPS} tokens, the processor's time of one thread",
-        "rows": rows,
-    }
-    save(result, given.out)
+    what = f"modern blocks, {', '.join(f'{name} {size}' for name, size in SIZES.items())}, batch 1, float32"
+    meaning = f"best of {given.rounds} rounds of {STEPS} tokens, the processor's time of one thread"
+    save(record("decoding_speed", what, meaning, rows), given.out)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ with linear attention ("peer"). Everything is timed with one thread and with as 
 
 import argparse
 import gc
-import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -32,7 +31,7 @@ from ..models.pixel_model import PixelModel, PixelModelState
 from ..ops.state import CacheState, state_tensors
 from ..training.run_directory import RunDirectory, find_runs
 from .picture_yardsticks import matrices, peer
-from .record import machine, save
+from .record import record, save
 
 BATCHES = (1, 8, 64)
 MEMBERS = ("gated-delta", "momentum-delta")  # of the family, beside the paper's models
@@ -253,14 +252,9 @@ def main() -> None:
             f"images/s, {line['milliseconds_per_byte']:8.2f} ms a byte, {line['bytes_per_image']:>12,} bytes an image"
         )
     what = str(arguments.runs) if arguments.runs else f"{arguments.experiment} at scale {arguments.scale}, untrained"
-    result = {
-        "command": " ".join(["python -m momentum_transformer.bench.picture_speed", *sys.argv[1:]]),
-        "machine": machine(),
-        "what": f"{what}; {models[0][1].length} bytes a picture, float32",
-        "meaning": f"best of {arguments.rounds} interleaved rounds of {STEPS} bytes; softmax from {PLACES} places",
-        "rows": rows,
-    }
-    save(result, arguments.out)
+    what = f"{what}; {models[0][1].length} bytes a picture, float32"
+    meaning = f"best of {arguments.rounds} interleaved rounds of {STEPS} bytes; softmax from {PLACES} places"
+    save(record("picture_speed", what, meaning, rows), arguments.out)
 
 
 if __name__ == "__main__":
