@@ -25,31 +25,16 @@ from tests import family
 from tests.compiled.marks import COMPILED
 from tests.compiled.recorder import Recorder
 from tests.family import masks, needs_native
-from tests.ops.cases import Inputs, assert_all_close, gradients, inputs
+from tests.ops.cases import Inputs, assert_all_close, attend, gradients, inputs
 
 pytestmark = COMPILED
-
-
-def attend(x: Inputs, key_mask: torch.Tensor | None) -> list[torch.Tensor]:
-    y, state = momentum_attention(
-        x.q,
-        x.k,
-        x.v,
-        beta=x.beta,
-        gamma=x.gamma,
-        state=x.state,
-        key_mask=key_mask,
-        return_state=True,
-        chunk_size=16,
-    )
-    return [y, *state]
 
 
 @pytest.mark.parametrize("mask", ["no mask", "holes"])
 def test_compiled_momentum_attention_is_the_same(mask: str) -> None:
     x, names = inputs(), ["y", "m", "s", "z", *Inputs._fields]
     compiled: Callable[..., list[torch.Tensor]] = torch.compile(attend, fullgraph=True)
-    given, wanted = compiled(x, masks()[mask]), attend(x, masks()[mask])
+    given, wanted = (function(x, key_mask=masks()[mask], chunk_size=16) for function in (compiled, attend))
     assert_all_close([*given, *gradients(given, x)], [*wanted, *gradients(wanted, x)], names, 1e-11)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from momentum_transformer import MomentumState
+from momentum_transformer import MomentumState, momentum_attention
 from momentum_transformer.backend.choose import BACKEND_NAMES
 from tests.family import BACKENDS
 
@@ -76,6 +76,13 @@ def inputs(n: int = N, *, dtype: torch.dtype = torch.float64, seed: int = 0) -> 
         s=normal(B, H, D, E).detach().to(wide).requires_grad_(),
         z=normal(B, H, D).detach().abs().to(wide).requires_grad_(),
     )
+
+
+def attend(x: Inputs, *, with_state: bool = True, **options: Any) -> list[Tensor]:
+    """Momentum attention of all of them: y, and m, s and z after the last token."""
+    state = x.state if with_state else None
+    y, after = momentum_attention(x.q, x.k, x.v, beta=x.beta, gamma=x.gamma, state=state, return_state=True, **options)
+    return [y, *after]
 
 
 def gradients(outputs: Sequence[Tensor], wanted: Sequence[Tensor], *, seed: int = 1) -> list[Tensor]:

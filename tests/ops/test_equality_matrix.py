@@ -11,24 +11,15 @@ from momentum_transformer import linear_attention, momentum_attention
 from tests import reference
 from tests.family import LENGTHS, masks
 
-from .cases import BETA, FORMS, GAMMA, Inputs, assert_all_close, gradients, inputs, skipped_if_refused
+from .cases import BETA, FORMS, GAMMA, Inputs, assert_all_close, attend, gradients, inputs, skipped_if_refused
 
 NAMES = ("y", "final m", "final s", "final z", *(f"gradient of {name}" for name in Inputs._fields))
 
 
 def everything(x: Inputs, *, with_state: bool, **options: object) -> list[torch.Tensor]:
     """Output, final state, and the gradients of all inputs."""
-    y, state = momentum_attention(
-        x.q,
-        x.k,
-        x.v,
-        beta=x.beta,
-        gamma=x.gamma,
-        state=x.state if with_state else None,
-        return_state=True,
-        **options,
-    )
-    return [y, *state, *gradients([y, *state], x)]
+    found = attend(x, with_state=with_state, **options)
+    return [*found, *gradients(found, x)]
 
 
 @pytest.mark.parametrize("mask", masks())
@@ -135,19 +126,8 @@ def test_first_and_second_derivatives_are_right(form: str, mask: str) -> None:
     x = x._replace(beta=torch.tensor([0.01, 0.6, 0.99], dtype=torch.float64, requires_grad=True))
 
     def function(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        given = Inputs(*tensors)
-        y, state = momentum_attention(
-            given.q,
-            given.k,
-            given.v,
-            beta=given.beta,
-            gamma=given.gamma,
-            state=given.state,
-            return_state=True,
-            key_mask=None if key_mask is None else key_mask[:1],
-            **FORMS[form],
-        )
-        return y, *state
+        first = None if key_mask is None else key_mask[:1]
+        return tuple(attend(Inputs(*tensors), key_mask=first, **FORMS[form]))
 
     assert torch.autograd.gradcheck(function, tuple(x), fast_mode=True)
     assert torch.autograd.gradgradcheck(function, tuple(x), fast_mode=True)

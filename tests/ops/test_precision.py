@@ -10,7 +10,7 @@ from momentum_transformer import MomentumState, linear_attention, momentum_atten
 from momentum_transformer.ops.geometric import geometric_sums, powers
 from tests.family import BACKENDS, NARROW, masks
 
-from .cases import Inputs, assert_all_close, gradients, inputs
+from .cases import Inputs, assert_all_close, attend, gradients, inputs
 
 BETAS = [0.0, 1e-8, 0.1, 0.6, 0.9, 0.999, 0.999999]
 EPSILON = {torch.float64: 2.3e-16, torch.float32: 1.2e-7, torch.bfloat16: 7.9e-3, torch.float16: 9.8e-4}
@@ -76,8 +76,8 @@ def test_each_dtype_rounds_only_its_inputs_and_outputs(dtype: torch.dtype, mask:
 @pytest.mark.parametrize("dtype", NARROW, ids=str)
 def test_states_are_float32_or_wider(dtype: torch.dtype) -> None:
     x = inputs(3, dtype=dtype)
-    for attend, options in ((momentum_attention, {"beta": 0.5}), (linear_attention, {})):
-        _, state = attend(x.q, x.k, x.v, return_state=True, **options)
+    for attention, options in ((momentum_attention, {"beta": 0.5}), (linear_attention, {})):
+        _, state = attention(x.q, x.k, x.v, return_state=True, **options)
         assert {tensor.dtype for tensor in state} == {torch.float32}
     wider = MomentumState(*(tensor.double() for tensor in x.state))
     y, state = momentum_attention(x.q, x.k, x.v, beta=0.5, state=wider, return_state=True)
@@ -128,18 +128,8 @@ def test_every_form_agrees_in_every_dtype(dtype: torch.dtype, backend: str, mask
     wide = Inputs(*(tensor.detach().double().requires_grad_() for tensor in x))
     results = []
     for given, form in ((x, backend), (wide, "recurrent")):
-        y, state = momentum_attention(
-            given.q,
-            given.k,
-            given.v,
-            beta=given.beta,
-            gamma=given.gamma,
-            key_mask=masks()[mask],
-            state=given.state if with_state else None,
-            return_state=True,
-            backend=form,
-        )
-        results.append([y, *state, *gradients([y, *state], given)])
+        found = attend(given, with_state=with_state, key_mask=masks()[mask], backend=form)
+        results.append([*found, *gradients(found, given)])
     assert_all_close(results[0], results[1], ["y", "m", "s", "z", *Inputs._fields], 60 * EPSILON[dtype])
 
 
