@@ -23,7 +23,7 @@ from momentum_transformer.experiments import EXPERIMENTS, REPRODUCTIONS
 from momentum_transformer.experiments import paper_tables as tables
 from momentum_transformer.experiments.experiment import Study, Variant
 from momentum_transformer.experiments.runs import Request, run_training
-from momentum_transformer.experiments.study_runs import is_done, requests
+from momentum_transformer.experiments.study_runs import Plan, is_done, requests
 from momentum_transformer.training.loop import TrainingError
 from momentum_transformer.training.run_directory import RunDirectory, RunError
 
@@ -32,6 +32,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from momentum_transformer.experiments.experiment import Study, Variant
+from momentum_transformer.experiments.study_runs import Plan
 from momentum_transformer.commands.queue import run_queue
 from momentum_transformer.training import loop
 
@@ -47,12 +48,12 @@ def killed(*arguments):
 loop.save_checkpoint = killed
 root = Path(sys.argv[1])
 study = Study("toy", "Toy", "copy", (Variant("linear"),))
-run_queue(study, scale="tiny", seeds=1, runs=root / "runs", results=root / "results")
+run_queue(Plan(study, "tiny", 1, root / "runs"), root / "results")
 """
 
 
 def work(study: Study, root: Path, *, seeds: int = 1) -> bool:
-    return run_queue(study, scale="tiny", seeds=seeds, runs=root / "runs", results=root / "results")
+    return run_queue(Plan(study, "tiny", seeds, root / "runs"), root / "results")
 
 
 def state(study: Study, root: Path, *, seeds: int = 1) -> list[Progress]:
@@ -286,11 +287,11 @@ def test_the_queue_is_shown_in_80_columns(tmp_path: Path) -> None:
 def test_the_command_takes_the_lowest_priority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from momentum_transformer import commands, options
 
-    asked: dict[str, Any] = {}
+    asked: list[Plan] = []
     niceness: list[int] = []
 
-    def noted(study: Study, **given: Any) -> bool:
-        asked.update(given, study=study)
+    def noted(plan: Plan, results: Path) -> bool:
+        asked.append(plan)
         return True
 
     monkeypatch.setattr(os, "nice", niceness.append)
@@ -300,4 +301,4 @@ def test_the_command_takes_the_lowest_priority(tmp_path: Path, monkeypatch: pyte
     )
     assert commands.run_command(command) == 0
     assert niceness == [19]
-    assert (asked["study"].name, asked["scale"], asked["seeds"]) == ("tables", "medium", 3)
+    assert [(plan.study.name, plan.scale, plan.seeds) for plan in asked] == [("tables", "medium", 3)]

@@ -13,6 +13,7 @@ from momentum_transformer.commands.reproduce import run_study
 from momentum_transformer.commands.sweep import slurm_script, sweep
 from momentum_transformer.experiments.experiment import Study, Variant
 from momentum_transformer.experiments.runs import Request, run_training
+from momentum_transformer.experiments.study_runs import Plan
 from momentum_transformer.training.loop import TrainingError
 from momentum_transformer.training.run_directory import RunDirectory
 
@@ -88,10 +89,10 @@ def test_a_run_that_fails_is_named_with_its_last_line_and_the_others_go_on(
 
     monkeypatch.setattr(reproduce, "run_training", fail_once)
     study = Study("toy", "Toy", "copy", (Variant("linear"), Variant("softmax")))
-    assert not run_study(study, scale="tiny", seeds=1, out=tmp_path, jobs=1, settings=SHORT)
+    assert not run_study(Plan(study, "tiny", 1, tmp_path, settings=SHORT))
     failed = f"failed: {tmp_path}/copy/linear/tiny-seed0,train.steps=2: the loss became nan at step 2"
     assert failed in capsys.readouterr().out
-    left = sweep(study, scale="tiny", seeds=1, out=tmp_path, settings=SHORT)
+    left = sweep(Plan(study, "tiny", 1, tmp_path, settings=SHORT))
     assert left.notes == ["finished already: 1 runs", failed]
     assert len(left.commands) == 1
 
@@ -99,7 +100,7 @@ def test_a_run_that_fails_is_named_with_its_last_line_and_the_others_go_on(
 def test_a_child_that_fails_is_named_with_its_last_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     study = Study("toy", "Toy", "copy", (Variant("linear"), Variant("softmax")))
     settings = ("train.steps=2", "train.learning_rate=1e38")
-    assert not run_study(study, scale="tiny", seeds=1, out=tmp_path, jobs=2, settings=settings)
+    assert not run_study(Plan(study, "tiny", 1, tmp_path, settings=settings), jobs=2)
     out, err = capfd.readouterr()
     for model in ("linear", "softmax"):
         path = Request("copy", model, "tiny", 0, settings).directory(tmp_path)
@@ -110,7 +111,7 @@ def test_a_child_that_fails_is_named_with_its_last_line(tmp_path: Path, capfd: p
 def test_what_waits_for_others_comes_later(tmp_path: Path) -> None:
     student = Variant("softmax", SHORT, waits=True)
     study = Study("toy", "Toy", "copy", (Variant("linear", SHORT), student, Variant("momentum", SHORT, rates=(1, 3))))
-    left = sweep(study, scale="tiny", seeds=2, out=tmp_path)
+    left = sweep(Plan(study, "tiny", 2, tmp_path))
     models = [words[words.index("--model") + 1] for words in left.commands]
     assert models == ["linear", "momentum", "momentum", "linear"]
     assert left.notes == ["3 more runs wait for these; ask again when they are finished"]

@@ -15,7 +15,7 @@ from momentum_transformer.experiments.experiment import Study, Variant
 from momentum_transformer.experiments.gap import APART, FITTED, GAP, GAP_MODELS, GAP_TASKS, SIZED, WHOLE
 from momentum_transformer.experiments.runs import Request
 from momentum_transformer.experiments.sizes import parameter_count, state_bytes
-from momentum_transformer.experiments.study_runs import asked, at_rate, best_of, finished_in, requests
+from momentum_transformer.experiments.study_runs import Plan, asked, at_rate, best_of, finished_in, requests
 from momentum_transformer.training.run_directory import RunDirectory
 
 TOY = Study("toy", "Toy", "recall", (Variant("linear", rates=(1.0, 1 / 3, 3.0)), Variant("softmax")))
@@ -113,9 +113,9 @@ def test_rates_then_seeds_and_what_is_finished_is_kept(
     runs = tmp_path / "runs"
     for _ in range(2):
         if queue:
-            assert run_queue(TOY, scale="tiny", seeds=2, runs=runs, results=tmp_path / "results")
+            assert run_queue(Plan(TOY, "tiny", 2, runs), tmp_path / "results")
         else:
-            assert run_study(TOY, scale="tiny", seeds=2, out=runs, jobs=1)
+            assert run_study(Plan(TOY, "tiny", 2, runs))
     linear = sorted(path.name for path in (runs / "recall" / "linear").iterdir())
     assert len(linear) == 4  # three rates, and the second seed at one of them
     losses = {}

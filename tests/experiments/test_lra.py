@@ -29,7 +29,7 @@ from momentum_transformer.experiments.lra.lra_scales import (
 )
 from momentum_transformer.experiments.lra.lra_task import LraTask
 from momentum_transformer.experiments.runs import Request, load_task, run_evaluation, run_training
-from momentum_transformer.experiments.study_runs import requests
+from momentum_transformer.experiments.study_runs import Plan, requests
 from momentum_transformer.layers.presets import PaperBlock
 from momentum_transformer.layers.situation import Situation
 from momentum_transformer.training.run_directory import RunDirectory
@@ -326,12 +326,12 @@ def test_a_study_runs_in_this_process_and_carries_on(arena: Path, tmp_path: Path
         REPRODUCTIONS["lra"], others=("lra-text",), variants=tuple(v for v in REPRODUCTIONS["lra"].variants[4:6])
     )
     threads = torch.get_num_threads()
-    assert run_study(study, scale="tiny", seeds=1, out=tmp_path, jobs=1, data_dir=arena)
+    assert run_study(Plan(study, "tiny", 1, tmp_path, data_dir=arena))
     assert torch.get_num_threads() == threads
     for task in ("lra-listops", "lra-text"):
         for model in ("linear", "momentum"):
             assert RunDirectory(tmp_path / task / model / "tiny-seed0").finished()
-    assert run_study(study, scale="tiny", seeds=1, out=tmp_path, jobs=1, data_dir=arena)
+    assert run_study(Plan(study, "tiny", 1, tmp_path, data_dir=arena))
 
 
 def test_a_run_can_be_loaded_without_its_data(arena: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from momentum_transformer.data.subwords import Subwords
 from momentum_transformer.experiments.configuration import paths
 from momentum_transformer.experiments.experiment import Study, Variant
 from momentum_transformer.experiments.runs import Request, load_task, run_training
+from momentum_transformer.experiments.study_runs import Plan
 from momentum_transformer.experiments.trained_tasks import load_translation_task
 from momentum_transformer.experiments.translation.text_translator import Translator
 from momentum_transformer.experiments.translation.translation_scales import (
@@ -187,7 +188,7 @@ def test_students_wait_for_their_teacher_when_several_runs_go_side_by_side(tmp_p
     student = Variant("linear", ("data.teacher=autoregressive",), waits=True)
     study = Study("toy", "Toy", "translation", (Variant("autoregressive"), student))
     asked = (*settings(tmp_path), "train.steps=4")
-    assert run_study(study, scale="tiny", seeds=1, out=tmp_path / "runs", jobs=2, settings=asked)
+    assert run_study(Plan(study, "tiny", 1, tmp_path / "runs", settings=asked), jobs=2)
     ended = {path.name for path in (tmp_path / "runs" / "translation").iterdir()}
     assert ended == {"linear", "autoregressive"}
 
@@ -251,11 +252,11 @@ def test_a_batch_too_small_for_its_shards_is_named_at_the_first_step(tmp_path: P
 def test_a_run_whose_scoring_was_interrupted_is_scored_again(tmp_path: Path) -> None:
     request = Request("translation", "linear", "tiny", 0, settings(tmp_path))
     study = Study("toy", "toy", "translation", (Variant("linear", request.settings),))
-    assert run_study(study, scale="tiny", seeds=1, out=tmp_path / "runs", jobs=1)
+    assert run_study(Plan(study, "tiny", 1, tmp_path / "runs"))
     (metrics,) = (tmp_path / "runs").rglob("metrics.jsonl")
     lines = metrics.read_text().splitlines(keepends=True)
     metrics.write_text("".join(line for line in lines if '"translation"' not in line and '"concluded"' not in line))
-    assert run_study(study, scale="tiny", seeds=1, out=tmp_path / "runs", jobs=1)
+    assert run_study(Plan(study, "tiny", 1, tmp_path / "runs"))
     assert '"translation"' in metrics.read_text()
 
 

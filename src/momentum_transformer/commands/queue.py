@@ -2,7 +2,7 @@
 
 import fcntl
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -11,9 +11,8 @@ from rich.console import Console
 
 from ..durable import HeldError, hold, make_folder, replace_file, write_note
 from ..errors import UserError
-from ..experiments.experiment import Study
 from ..experiments.runs import Request, run_training
-from ..experiments.study_runs import finished_in, is_done, requests
+from ..experiments.study_runs import Plan, finished_in, is_done
 from ..training.run_directory import RunDirectory, RunError
 from .reproduce import threads
 
@@ -21,39 +20,32 @@ LOCK = "queue.lock"
 KEPT = ("config.json", "provenance.json", "samples", "samples.jsonl", "metrics.jsonl")  # the last one says it is whole
 
 
-def run_queue(
-    study: Study,
-    *,
-    scale: str,
-    seeds: int,
-    runs: Path,
-    results: Path,
-    settings: Sequence[str] = (),
-    rates: int | None = None,
-    data_dir: Path | None = None,
-) -> bool:
-    """Run everything, one run at a time, past those that fail; returns whether all reached their end."""
+def run_queue(plan: Plan, results: Path) -> bool:
+    """Run everything, one run at a time, past those that fail; returns whether all reached their end.
+
+    What a finished run is remembered by is copied to `results`.
+    """
     console = Console(highlight=False, soft_wrap=True)
-    find = finished_in(runs, results)
+    find = finished_in(plan.runs, results)
 
     def wanted() -> list[Request]:
-        return [request for request, _ in requests(study, scale, seeds, settings, rates=rates, finished=find)]
+        return [request for request, _ in plan.requests(find)]
 
     for request in wanted():
         _ = request.config  # an impossible setting is refused before the first run starts
     seen: set[Request] = set()
     failed = 0
-    with _alone(runs) as note, threads(1):
+    with _alone(plan.runs) as note, threads(1):
         # finished runs may ask for further ones: repeat until there are none
         while turn := [(i, request) for i, request in enumerate(wanted(), start=1) if request not in seen]:
             for number, request in turn:
                 seen.add(request)
-                run, kept = RunDirectory(request.directory(runs)), RunDirectory(request.directory(results))
+                run, kept = RunDirectory(request.directory(plan.runs)), RunDirectory(request.directory(results))
                 try:
                     if find(request) is None:
                         console.print(f"run {number} of {turn[-1][0]}: {run.path}")
                         write_note(note, str(run.path))
-                        if not run_training(request, run.path, resume=True, data_dir=data_dir):
+                        if not run_training(request, run.path, resume=True, data_dir=plan.data_dir):
                             console.print("interrupted; everything is saved, and the same command carries on")
                             return False
                     if is_done(run) and not is_done(kept):

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,31 +13,20 @@ from rich.console import Console
 
 from ..data.folder import data_root
 from ..errors import UserError
-from ..experiments.experiment import Study
 from ..experiments.runs import INTERRUPTED, Request, make_task, run_training
-from ..experiments.study_runs import Todo, command, runs_left
+from ..experiments.study_runs import Plan, Todo, command, runs_left
 from ..training.interruption import lifeline
 from ..training.run_directory import RunDirectory
 from .watching import Watch
 
 
-def run_study(
-    study: Study,
-    *,
-    scale: str,
-    seeds: int,
-    out: Path,
-    jobs: int,
-    settings: Sequence[str] = (),
-    rates: int | None = None,
-    data_dir: Path | None = None,
-) -> bool:
+def run_study(plan: Plan, jobs: int = 1) -> bool:
     """Run a study; returns whether every run reached its end. One that fails is named, and the others go on."""
     console = Console(highlight=False, soft_wrap=True, markup=False)
     known: set[Path] = set()
     whole = True
     while True:  # finished runs may ask for further ones
-        todo, done = runs_left(study, scale, seeds, out, settings, rates=rates)
+        todo, done = runs_left(plan)
         for run in done:
             if run.path not in known:
                 console.print(f"finished already: {run.path}")
@@ -47,8 +36,8 @@ def run_study(
             return whole
         first = {request.experiment: (request, run) for request, run, _ in reversed(todo)}
         for request, run in first.values():  # missing data is downloaded, or reported, once and not by every run
-            make_task(request, request.config, run, data_root(data_dir)).prepare()
-        ends = _run_all(todo, scale=scale, out=out, jobs=jobs, data_dir=data_dir)
+            make_task(request, request.config, run, data_root(plan.data_dir)).prepare()
+        ends = _run_all(todo, plan, jobs)
         known |= set(ends)
         for path, failure in ends.items():
             if failure:
@@ -58,14 +47,15 @@ def run_study(
         whole = whole and not any(ends.values())
 
 
-def _run_all(todo: Todo, *, scale: str, out: Path, jobs: int, data_dir: Path | None) -> dict[Path, str | None]:
+def _run_all(todo: Todo, plan: Plan, jobs: int) -> dict[Path, str | None]:
     """How each run ended: an empty string, or its last line, or None where it was interrupted, and all with it."""
     if jobs == 1:  # in this process: starting another one takes longer than a tiny run
         ends: dict[Path, str | None] = {}
-        with threads(1 if scale == "tiny" else None):
+        with threads(1 if plan.scale == "tiny" else None):
             for request, run, _ in todo:
                 try:
-                    ends[run.path] = "" if run_training(request, run.path, resume=True, data_dir=data_dir) else None
+                    ended = run_training(request, run.path, resume=True, data_dir=plan.data_dir)
+                    ends[run.path] = "" if ended else None
                 except UserError as error:
                     ends[run.path] = str(error)
                 if ends[run.path] is None:
@@ -77,7 +67,7 @@ def _run_all(todo: Todo, *, scale: str, out: Path, jobs: int, data_dir: Path | N
         if stop.is_set():
             return None
         with watch.running(request, run.path) as silent:
-            words, stdout = command(request, out, data_dir), subprocess.DEVNULL if silent else None
+            words, stdout = command(request, plan.runs, plan.data_dir), subprocess.DEVNULL if silent else None
             code = subprocess.run(words, env=environment, pass_fds=[pipe], stdout=stdout).returncode
         if code == INTERRUPTED:
             stop.set()

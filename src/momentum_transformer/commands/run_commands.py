@@ -12,7 +12,7 @@ from ..experiments import EXPERIMENTS, REPRODUCTIONS
 from ..experiments.configuration import ConfigurationError, as_word, nearest
 from ..experiments.experiment import Study
 from ..experiments.runs import INTERRUPTED, Request, refuse_unused, run_evaluation, run_training, train_words
-from ..experiments.study_runs import asked
+from ..experiments.study_runs import Plan, asked
 from ..training.allocator import keep_freed_memory
 from ..training.interruption import follow_parent
 from ..training.run_directory import RunError
@@ -119,57 +119,33 @@ def _(command: options.Reproduce) -> int:
     need_folder("--results", command.results if command.queue else None)
     need_folder("--report", None if command.queue else command.report)
     refuse_unused([asked(name, variant, command.scale, _settings(command)) for name, variant in study.lines])
+    plan = Plan(
+        study, command.scale, seeds, command.runs, _settings(command), command.rates, data_dir=command.data_dir
+    )
     if command.dry_run or command.slurm:
-        return _print_sweep(command, study, seeds)
+        return _print_sweep(command, plan)
     keep_freed_memory()
     if command.queue:
         os.nice(19)
-        whole = run_queue(
-            study,
-            scale=command.scale,
-            seeds=seeds,
-            runs=command.runs,
-            results=command.results,
-            settings=_settings(command),
-            rates=command.rates,
-            data_dir=command.data_dir,
-        )
-        return 0 if whole else 1
-    whole = run_study(
-        study,
-        scale=command.scale,
-        seeds=seeds,
-        out=command.runs,
-        jobs=command.jobs,
-        settings=_settings(command),
-        rates=command.rates,
-        data_dir=command.data_dir,
-    )
+        return 0 if run_queue(plan, command.results) else 1
+    whole = run_study(plan, command.jobs)
     if not whole:
         CONSOLE.print("not every run was finished; the same command carries on where it stopped")
         return 1
     return run_command(options.Report((command.runs,), command.report))
 
 
-def _print_sweep(command: options.Reproduce, study: Study, seeds: int) -> int:
+def _print_sweep(command: options.Reproduce, plan: Plan) -> int:
     """Print the commands that are left, for a shell or for Slurm; notes go to standard error."""
     if command.queue or (command.dry_run and command.slurm):
         raise ConfigurationError("--dry-run, --slurm and --queue are three ways to run a study; name one")
-    left = sweep(
-        study,
-        scale=command.scale,
-        seeds=seeds,
-        out=command.runs,
-        settings=_settings(command),
-        rates=command.rates,
-        data_dir=command.data_dir,
-    )
+    left = sweep(plan)
     for note in left.notes:
         Console(stderr=True, highlight=False, markup=False).print(note, soft_wrap=True)
     if command.slurm and not left.commands:
         raise RunError(f"nothing is left to run in {command.runs}")
     lines = (
-        slurm_script(study.name, left.commands)
+        slurm_script(plan.study.name, left.commands)
         if command.slurm
         else "".join(f"{shlex.join(words)}\n" for words in left.commands)
     )

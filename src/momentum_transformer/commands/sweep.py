@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..experiments.experiment import Study
-from ..experiments.study_runs import asked, at_rate, best_of, command, finished_in, runs_left
+from ..experiments.study_runs import Plan, asked, at_rate, best_of, command, finished_in, runs_left
 
 
 class Sweep(NamedTuple):
@@ -16,34 +15,26 @@ class Sweep(NamedTuple):
     notes: list[str]  # what is finished, has failed, or waits
 
 
-def sweep(
-    study: Study,
-    *,
-    scale: str,
-    seeds: int,
-    out: Path,
-    settings: Sequence[str] = (),
-    rates: int | None = None,
-    data_dir: Path | None = None,
-) -> Sweep:
-    todo, done = runs_left(study, scale, seeds, out, settings, rates=rates)
+def sweep(plan: Plan) -> Sweep:
+    todo, done = runs_left(plan)
     now = [line for line in todo if not line[2]] or todo
     notes = [f"finished already: {len(done)} runs"] if done else []
     for _, run, _ in todo:
         if failure := run.failure():
             notes.append(f"failed: {run.path}: {failure}")
-    waiting = len(todo) - len(now) + _unknown(study, scale, seeds, out, settings, rates)
+    waiting = len(todo) - len(now) + _unknown(plan)
     if waiting:
         notes.append(f"{waiting} more runs wait for these; ask again when they are finished")
-    return Sweep([command(request, out, data_dir) for request, _, _ in now], notes)
+    return Sweep([command(request, plan.runs, plan.data_dir) for request, _, _ in now], notes)
 
 
-def _unknown(study: Study, scale: str, seeds: int, out: Path, settings: Sequence[str], rates: int | None) -> int:
+def _unknown(plan: Plan) -> int:
     """Further seeds of variants whose best learning rate is not known yet."""
-    found, count = finished_in(out), 0
-    for experiment, variant in study.lines:
-        tried = [at_rate(asked(experiment, variant, scale, settings), rate) for rate in variant.rates[:rates]]
-        count += seeds - 1 if len(tried) > 1 and best_of(tried, found) is None else 0
+    found, count = finished_in(plan.runs), 0
+    for experiment, variant in plan.study.lines:
+        first = asked(experiment, variant, plan.scale, plan.settings)
+        tried = [at_rate(first, rate) for rate in variant.rates[: plan.rates]]
+        count += plan.seeds - 1 if len(tried) > 1 and best_of(tried, found) is None else 0
     return count
 
 

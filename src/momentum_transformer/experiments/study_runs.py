@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..training.run_directory import RunDirectory
@@ -94,15 +94,30 @@ def finished_in(*roots: Path) -> Finished:
     return find
 
 
-def runs_left(
-    study: Study, scale: str, seeds: int, out: Path, settings: Sequence[str] = (), *, rates: int | None = None
-) -> tuple[Todo, list[RunDirectory]]:
-    """The requests that can be run now and are not finished in `out`, and those that are finished there."""
+@dataclass(frozen=True)
+class Plan:
+    """A study as it is asked for, and where its runs go."""
+
+    study: Study
+    scale: str
+    seeds: int
+    runs: Path
+    settings: tuple[str, ...] = ()
+    rates: int | None = None  # how many learning rates are tried; all of them without a number
+    data_dir: Path | None = None
+
+    def requests(self, finished: Finished) -> list[tuple[Request, bool]]:
+        """The runs that can be asked for when these are finished, and whether each waits for others."""
+        return [*requests(self.study, self.scale, self.seeds, self.settings, rates=self.rates, finished=finished)]
+
+
+def runs_left(plan: Plan) -> tuple[Todo, list[RunDirectory]]:
+    """The requests that can be run now and are not finished, and those that are finished."""
     todo: Todo = []
     done: list[RunDirectory] = []
-    for request, waits in requests(study, scale, seeds, settings, rates=rates, finished=finished_in(out)):
+    for request, waits in plan.requests(finished_in(plan.runs)):
         _ = request.config  # an impossible setting is refused before the first run starts
-        run = RunDirectory(request.directory(out))
+        run = RunDirectory(request.directory(plan.runs))
         if is_done(run):
             done.append(run)
         else:
