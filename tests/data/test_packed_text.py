@@ -22,10 +22,19 @@ def packed(text: str) -> PackedText:
     return PackedText(Bytes().encode(text), np.array([0]), "")
 
 
-def test_the_last_tenth_is_the_test_and_validation_comes_before_it() -> None:
+def test_validation_comes_first_and_the_training_text_ends_where_the_test_begins() -> None:
     parts = packed("x" * 1000).split(0.05)
-    assert [(part.start, part.stop) for part in parts.values()] == [(0, 850), (850, 900), (900, 1000)]
+    assert parts == {"training": range(50, 900), "validation": range(50), "test": range(900, 1000)}
     assert [len(part) for part in packed("abc").split(0.1).values()] == [3, 0, 0]
+
+
+def test_pieces_are_learned_from_training_text_alone(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("held" * 10 + "train" * 180 + "test" * 10 + "last" * 15)  # 40 + 900 + 100 characters
+    units = learn_units([path], separator="", pieces=260, characters=False, validation=0.04)
+    learned = b"".join(units.tokens[256:])
+    assert b"train" in learned
+    assert not set(b"hdls") & set(learned)
 
 
 def test_windows_have_every_token_as_a_target_once() -> None:
@@ -124,7 +133,7 @@ def test_units_lose_nothing_and_survive_their_file(kind: str, tmp_path: Path) ->
     path = tmp_path / "a.txt"
     path.write_text(WORDS * 9, encoding="utf-8")
     pieces, characters = (280 if kind == "pieces" else 0), kind == "characters"
-    units = learn_units([path], separator="", pieces=pieces, characters=characters, training=0.9)
+    units = learn_units([path], separator="", pieces=pieces, characters=characters, validation=0.0)
     save_units(units, tmp_path / "vocabulary.json")
     for known in (units, load_units(tmp_path / "vocabulary.json")):
         numbers = known.encode(WORDS)

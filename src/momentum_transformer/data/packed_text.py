@@ -40,11 +40,15 @@ class PackedText(NamedTuple):
     digest: str  # sha256 of the text
 
     def split(self, validation: float) -> dict[str, range]:
-        """Places of the tokens for training, validation and test."""
+        """Places of the tokens for training, validation and test: validation comes first, and the test last.
+
+        So the training text ends where the test begins, as it does where nothing is held out: what comes just before
+        the test is most like it.
+        """
         n = len(self.tokens)
         end = n - round(TEST * n)
-        start = max(0, end - round(validation * n))
-        return {"training": range(start), "validation": range(start, end), "test": range(end, n)}
+        start = min(round(validation * n), end)
+        return {"training": range(start, end), "validation": range(start), "test": range(end, n)}
 
     def windows(self, part: range, length: int) -> Windows:
         """A part as windows end to end: each token but the first is a target once. Tokens that do not fill a last
@@ -66,21 +70,22 @@ class PackedText(NamedTuple):
         return Windows(torch.from_numpy(self.tokens[wanted].astype(np.int32)), begins)
 
 
-def learn_units(files: Sequence[Path], *, separator: str, pieces: int, characters: bool, training: float) -> Units:
+def learn_units(files: Sequence[Path], *, separator: str, pieces: int, characters: bool, validation: float) -> Units:
     """The units of a text: bytes, unless characters or so many pieces are asked for. Pieces are learned from the
-    share of it that is for training."""
+    part of it that is for training."""
     if pieces:
 
         def learn() -> Arrays:
             documents = list(read_documents(files, separator=separator))
-            left = round(training * sum(map(len, documents)))
+            size = sum(map(len, documents))
+            first, end = round(validation * size), size - round(TEST * size)
             seen = []
             for document in documents:
-                seen.append(document[: max(left, 0)])
-                left -= len(document)
+                seen.append(document[max(first, 0) : max(end, 0)])
+                first, end = first - len(document), end - len(document)
             return {"merges": np.array(Pieces.learn(seen, pieces).merges)}
 
-        identity = {"files": identity_of(*files), "separator": separator, "pieces": pieces, "training": training}
+        identity = {"files": identity_of(*files), "separator": separator, "pieces": pieces, "validation": validation}
         return Pieces(cached("pieces", identity | {"encoding": ENCODING}, learn)["merges"].tolist())
     return Characters.of(read_documents(files, separator=separator)) if characters else Bytes()
 

@@ -40,7 +40,7 @@ MOST_PIECES = 2**16
 class TextData:
     source: str = ""  # files and folders with commas between them; without any it is tiny Shakespeare
     context: int = 64
-    validation: float = 0.03  # the share of the text that is held out for choosing
+    validation: float = 0.03  # the share of the text, from its beginning, that is held out for choosing
     units: Literal["bytes", "characters"] = "bytes"
     pieces: int = 0  # so many pieces (byte-level BPE) instead
     separator: str = ""  # what stands between documents; a file always is one by itself
@@ -164,10 +164,13 @@ class TextTask:
         if self.run is not None and (self.run / VOCABULARY).exists():
             return load_units(self.run / VOCABULARY)
         data = self.config.data
-        training = 1 - TEST - data.validation
         characters = data.units == "characters"
         return learn_units(
-            self.files, separator=data.separator, pieces=data.pieces, characters=characters, training=training
+            self.files,
+            separator=data.separator,
+            pieces=data.pieces,
+            characters=characters,
+            validation=data.validation,
         )
 
     @cached_property

@@ -34,7 +34,7 @@ def text_section(found: list[Group], scale: str, title: str) -> Section | None:
     intro = (
         f"Scale {scale}: {config.model.depth} layers of width {config.model.width}, {config.model.heads} heads, "
         f"context {config.data.context}, {config.train.steps} steps of {config.train.batch_size} windows. Scored on "
-        "the whole last tenth of the text by the checkpoint that was best on the validation text before it."
+        "the whole last tenth of the text by the checkpoint that was best on the first 3 % of the text."
     )
     name = f"{title}, scale {scale}"
     return Section(
