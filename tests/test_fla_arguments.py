@@ -151,12 +151,12 @@ def test_other_misfits_are_refused_by_the_names_of_the_arguments() -> None:
                 *qkv, x["gk"], x["beta"], use_gate_in_kernel=True, A_log=torch.zeros(H), safe_gate=True
             ),
         ),
-        ("g_gamma must be a tensor", lambda: fla.chunk_simple_gla(*qkv, g_gamma=-0.1)),  # type: ignore[arg-type]
-        ("beta must be a tensor", lambda: fla.chunk_delta_rule(*qkv, 0.5)),  # type: ignore[arg-type]
+        ("g_gamma must be a tensor", lambda: fla.chunk_simple_gla(*qkv, g_gamma=-0.1)),
+        ("beta must be a tensor", lambda: fla.chunk_delta_rule(*qkv, 0.5)),
         ("beta must be a number or a tensor", lambda: fla.chunk_momentum_attn(*qkv, torch.zeros(3))),
         (
             "initial_state must have 3 parts, .*, not 2 parts",
-            lambda: fla.chunk_momentum_attn(*qkv, 0.5, initial_state=(x["initial_state"],) * 2),  # type: ignore[arg-type]
+            lambda: fla.chunk_momentum_attn(*qkv, 0.5, initial_state=(x["initial_state"],) * 2),
         ),
         (
             "initial_state must have 2 parts",

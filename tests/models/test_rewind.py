@@ -208,7 +208,7 @@ def test_counts_that_are_none_are_refused(name: str) -> None:
     rewind = Rewind(encoder("linear"), keep=KEEP)
     _, state = rewind(tokens(10))
     with pytest.raises(ValueError, match=r"count must be a whole number of tokens, .* each of 2 rows, not"):
-        rewind.back(state, COUNTS[name])  # type: ignore[arg-type]
+        rewind.back(state, COUNTS[name])
 
 
 @torch.no_grad()

@@ -275,7 +275,7 @@ def choose(module: nn.Module, who: str) -> None:
         assert found is not None
         if who == "ours":
             prepare(*found)
-            switch_over(mixer)
+            switch_over(mixer, found[0])
         else:
             switch_back(mixer)
 
