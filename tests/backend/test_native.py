@@ -332,7 +332,7 @@ def test_the_operators_refuse_coefficients_they_would_read_beyond(
         ({"q": torch.randn(1, 2, 1, 8).half()}, "q must be float32 or float64"),
         ({"k": torch.randn(1, 2, 1, 7)}, "q, k, v do not fit"),
         ({"v": torch.randn(1, 3, 1, 6)}, "q, k, v do not fit"),
-        ({"v": torch.randn(1, 2, 1, 6).double()}, r"must be torch\.float32 like q"),
+        ({"v": torch.randn(1, 2, 1, 6).double()}, r"v must be torch\.float32 like q"),
         ({"erase": torch.randn(1, 1, 1, 8)}, "erase must be"),
         ({"m": torch.randn(1, 2, 8, 5)}, "m must be contiguous"),
         ({"s": torch.randn(1, 2, 8, 5)}, "s must be contiguous"),

@@ -1,12 +1,14 @@
 """One token of any member is one native step, and what was checked once is not checked again, nor checked less."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from momentum_transformer import RecurrentState, recurrent_attention
+from momentum_transformer import RecurrentState, linear_attention, momentum_attention, recurrent_attention
 from momentum_transformer.backend.cpu import repeated_step
 from momentum_transformer.ops.feature_maps import l2_normalized
 from tests.family import MEMBERS, inputs, needs_native
@@ -59,6 +61,45 @@ def test_the_second_call_is_prepared_and_gives_the_same() -> None:
     second, _ = recurrent_attention(**gated_delta(feature_map=l2_normalized))
     assert torch.equal(first, second)
     assert len(repeated_step._PREPARED) == 1
+
+
+def strided(x: Tensor) -> Tensor:
+    return x.repeat_interleave(2, -1)[..., ::2]
+
+
+def expanded(x: Tensor) -> Tensor:
+    return x[..., :1].expand(x.shape)
+
+
+@pytest.mark.parametrize("layout", [strided, expanded])
+@pytest.mark.parametrize("name", ["q", "k", "v", "erase"])
+def test_elements_of_a_row_may_lie_apart_at_every_call(name: str, layout: Callable[[Tensor], Tensor]) -> None:
+    given = gated_delta(erase=torch.randn(2, 3, 1, 8))
+    given[name] = layout(given[name])
+    assert given[name].stride(-1) != 1
+    wanted, after = recurrent_attention(**given, backend="recurrent")
+    for _ in range(3):
+        found, state = recurrent_attention(**given)
+        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(state.s, after.s)
+
+
+@pytest.mark.parametrize("layout", [strided, expanded])
+@pytest.mark.parametrize("name", ["q", "k", "v"])
+@pytest.mark.parametrize(
+    "attend", [linear_attention, partial(momentum_attention, beta=0.6)], ids=["linear", "momentum"]
+)
+def test_elements_of_a_row_may_lie_apart_in_the_paper_s_members(
+    attend: Callable[..., Any], name: str, layout: Callable[[Tensor], Tensor]
+) -> None:
+    given = {name: torch.randn(2, 3, 1, 8) for name in ("q", "k", "v")}
+    given[name] = layout(given[name])
+    _, state = attend(*(torch.randn(2, 3, 5, 8) for _ in range(3)), return_state=True)
+    wanted, after = attend(**given, state=state, return_state=True, backend="recurrent")
+    for _ in range(2):
+        found, then = attend(**given, state=state, return_state=True)
+        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(then, after)
 
 
 @pytest.mark.parametrize(

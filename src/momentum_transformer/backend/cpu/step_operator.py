@@ -38,9 +38,13 @@ def _check(q: Tensor, k: Tensor, v: Tensor, y: Tensor, erase: Tensor | None) -> 
         raise ValueError(f"q, k, v do not fit: {tuple(shape)}, {tuple(k.shape)}, {tuple(v.shape)}")
     if erase is not None and erase.shape != shape:
         raise ValueError(f"erase must be {tuple(shape)} like q, not {tuple(erase.shape)}")
-    for x in (k, v, y) if erase is None else (k, v, y, erase):
-        if x.dtype != dtype or x.device.type != "cpu" or (x.stride(3) != 1 and x.shape[3] != 1):
-            raise ValueError(f"k, v, y and erase must be {dtype} like q, with contiguous rows, not {x.dtype}")
+    for name, x in (("q", q), ("k", k), ("v", v), ("y", y), ("erase", erase)):
+        if x is None:
+            continue
+        if x.dtype != dtype or x.device.type != "cpu":
+            raise ValueError(f"{name} must be {dtype} like q, on the CPU, not {x.dtype} on {x.device}")
+        if x.stride(3) != 1 and x.shape[3] != 1:
+            raise ValueError(f"{name} must have contiguous rows, not elements {x.stride(3)} apart")
 
 
 def _check_state(state: State, q: Tensor, e: int) -> None:
