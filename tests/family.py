@@ -59,6 +59,7 @@ MEMBERS: dict[str, dict[str, Any]] = {
     "scalar decay with a step": {"alpha": (TOKEN, GATE), "gamma": (TOKEN, STRENGTH), "normalize": True},
     "strong decay": {"alpha": (TOKEN, _shares(0.0, 1e-6))},
     "channel decay": {"alpha": (CHANNEL, GATE)},
+    "an erase without a delta": {"alpha": (TOKEN, GATE), "erase": "free"},
     "delta": {"eta": (TOKEN, STRENGTH), "delta": 1.0, "unit": True},
     "delta with negative eigenvalues": {"eta": (TOKEN, _shares(0.0, 2.0)), "delta": 1.0, "unit": True},
     "gated delta": {"alpha": (TOKEN, GATE), "eta": (TOKEN, STRENGTH), "delta": "alpha", "unit": True},

@@ -257,7 +257,7 @@ def recurrent_attention(
         k,
         v,
         c,
-        None if erase is None else _every_head(erase, v),
+        None if erase is None or c.delta is None else _every_head(erase, v),
         feature_map,
         key_mask=key_mask,
         query_mask=key_mask,

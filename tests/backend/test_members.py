@@ -230,6 +230,24 @@ def test_the_operator_refuses_what_it_would_read_beyond(changed: dict[str, Any],
         torch.ops.momentum.recurrent(*operands(torch.randn(1, 2, 10, 8), **changed))
 
 
+@pytest.fixture
+def filled_memory() -> Iterator[None]:
+    """New tensors without values are full of NaN."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.kernels
+@pytest.mark.usefixtures("filled_memory")
+def test_an_erase_without_a_delta_gets_gradients_of_zero() -> None:
+    *inputs, elu, normalize, eps, _ = operands(torch.randn(1, 2, 70, 8), erase=torch.randn(1, 2, 70, 8), delta=None)
+    y, *saved, _, _ = torch.ops.momentum.recurrent(*inputs, elu, normalize, eps, False)
+    flat = [y, None, None, *inputs, y, *saved, elu, normalize, eps, [True] * 6]
+    d_erase = torch.ops.momentum.recurrent_backward(*flat)[3]
+    assert torch.equal(d_erase, torch.zeros_like(y))
+
+
 @pytest.mark.parametrize("which", range(7))
 def test_the_backward_operator_refuses_what_does_not_fit(which: int) -> None:
     *inputs, elu, normalize, eps, _ = operands(torch.randn(1, 2, 70, 8))

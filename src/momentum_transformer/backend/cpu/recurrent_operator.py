@@ -142,11 +142,19 @@ def _gradients(
             of_coefficients.append(x.new_empty(x.shape) if masked is None else x.new_zeros(x.shape))
     return (
         *(empty_rows(x, masked) for x in (q, k, v)),
-        q.new_empty((0,)) if erase is None else empty_rows(erase, masked),
+        _of_erase(q, erase, coefficients[4], masked),
         *of_coefficients,
         nothing if s is None else q.new_empty(s.shape, dtype=wide),
         q.new_empty((b, h, d) if s is not None and normalize else (0,), dtype=wide),
     )
+
+
+def _of_erase(q: Tensor, erase: Tensor | None, delta: Tensor | None, masked: Tensor | None) -> Tensor:
+    """The gradient of `erase`: zeros without a delta."""
+    if erase is None:
+        return q.new_empty((0,))
+    made = empty_rows(erase, masked)
+    return made.zero_() if delta is None else made
 
 
 def backward(
@@ -179,7 +187,7 @@ def backward(
     outputs = _gradients(inputs, tokens, learned, normalize)
     dq, dk, dv, d_erase, *d_coefficients, ds, dz = outputs
     problem.dq, problem.dk, problem.dv = TensorView.of(dq), TensorView.of(dk), TensorView.of(dv)
-    if inputs[3] is not None:
+    if inputs[3] is not None and inputs[8] is not None:
         problem.d_erase = TensorView.of(d_erase)
     for i, (x, made) in enumerate(zip(inputs[4:10], d_coefficients, strict=True)):
         if made.numel():
