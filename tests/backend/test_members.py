@@ -182,12 +182,52 @@ def test_a_million_tokens_keep_five_digits(member: str) -> None:
         "delta": {"k": unit, "eta": share["eta"], "delta": 1.0},
         "gated delta": {"k": unit, "eta": share["eta"], "alpha": 0.5 + 0.5 * share["alpha"], "delta": 1.0},
     }[member]
-    given = {"q": q.abs(), "v": v + 1} | given
+    assert_digits({"q": q.abs(), "v": v + 1} | given, 1e-5)
+
+
+def assert_digits(given: dict[str, Any], share: float) -> None:
+    """How far float32 may be from float64."""
     narrow = {name: x.requires_grad_() if isinstance(x, Tensor) else x for name, x in given.items()}
     found = everything(narrow, backend="native")
     wanted = everything({name: double(x) for name, x in narrow.items()}, backend="native")
     for name, x in found.items():
-        assert (x.double() - wanted[name]).norm() <= 1e-5 * wanted[name].norm(), name
+        assert (x.double() - wanted[name]).norm() <= share * wanted[name].norm(), name
+
+
+@pytest.mark.parametrize("member", ["hardly a decay", "a gate at one", "momentum under a gate"])
+def test_decays_near_one_keep_digits_as_no_decay_does(member: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    n = 2**16
+    q, k, v = (torch.rand(1, 1, n, 4, generator=generator) for _ in range(3))
+    share = torch.rand(1, 1, n, generator=generator)
+    given = {
+        "hardly a decay": {"alpha": 1 - 1e-6},
+        "a gate at one": {"alpha": torch.where(share < 1e-4, 0.5, 1.0)},
+        "momentum under a gate": {"alpha": 1 - 1e-6 * share, "beta": share},
+    }[member]
+    assert_digits({"q": q, "k": k, "v": v} | given, 2e-6)
+
+
+def test_a_gate_that_closes_and_opens_is_summed_right() -> None:
+    """Segments with slow decays and with fast ones, documents, masks and a state, one after the other."""
+    generator = torch.Generator().manual_seed(0)
+    n = 1100
+    q, k, v = (torch.randn(1, 2, n, width, generator=generator, dtype=torch.float64) for width in (5, 5, 3))
+    slow = (torch.arange(n) // 100 % 3 > 0) | (torch.rand(1, 2, n, generator=generator) > 0.1)
+    alpha = torch.where(slow, 1 - 1e-6 * torch.rand(1, 2, n, generator=generator), 0.6).double()
+    given = {"q": q, "k": k, "v": v, "alpha": alpha, "beta": torch.rand(1, 2, n, generator=generator).double()}
+    given = {name: x.requires_grad_() for name, x in given.items()}
+    state = RecurrentState(*(torch.randn(1, 2, 5, 3, generator=generator, dtype=torch.float64) for _ in range(2)))
+    for x in (state.s, state.m):
+        assert x is not None
+        x.requires_grad_()
+    options = {"reset": torch.rand(1, n) < 0.002, "key_mask": torch.rand(1, n) > 0.01}
+    for names in ({"beta"}, set()):
+        chosen = {name: x for name, x in given.items() if name not in names}
+        before = RecurrentState(state.s, None if names else state.m)
+        for hidden in ({}, options):
+            found, wanted = (everything(chosen, before, **hidden, backend=form) for form in ("native", "chunked"))
+            assert_same(found, wanted, 1e-12)
 
 
 def operands(q: Tensor, **changed: Any) -> tuple[Any, ...]:

@@ -56,17 +56,17 @@ def _problem(
     (b, h, n, d), e = q.shape, v.shape[-1]
     problem = FamilyProblem(b=b, h=h, n=n, d=d, e=e, elu=elu, normalize=normalize, eps=eps)
     problem.segment = segment(e, planes_of(coefficients[1]))
-    # without decay and erasing s sums all tokens: in long sequences it would lose digits without blocked summation
-    problem.sum_segments = n > 1024 and coefficients[0] is None and coefficients[4] is None
+    problem.channels = coefficients[0] is not None and coefficients[0].ndim == 4
+    # where nothing is erased and decays are slow s sums all tokens: without blocked summation it would lose digits
+    problem.sum_segments = n > 1024 and coefficients[4] is None and not problem.channels
     problem.threads, problem.dtype = torch.get_num_threads(), DTYPES.index(q.dtype)
     problem.q, problem.k, problem.v = TensorView.of(q), TensorView.of(k), TensorView.of(v)
     if erase is not None:
         problem.erase = TensorView.of(erase)
     problem.coefficient_heads = max([1, *(x.shape[0] for x in coefficients if x is not None and x.ndim == 1)])
-    problem.channels = coefficients[0] is not None and coefficients[0].ndim == 4
     for i, x in enumerate(coefficients):
         if x is not None:
-            problem.coefficients[i] = Coefficient(**{"heads" if x.ndim == 1 else "tokens": x.data_ptr()})
+            problem.coefficients[i] = Coefficient(**{"heads" if x.ndim == 1 else "tokens": pointer(x)})
     problem.s, problem.z = pointer(s), pointer(z)
     problem.reset, problem.token_index, problem.token_count = map(pointer, tokens)
     return problem

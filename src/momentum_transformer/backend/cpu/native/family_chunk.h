@@ -257,7 +257,7 @@ template <class T> struct ChunkForm {
     }
 
     // All gradients of the chunk. s and m are the planes before it. D and E go from after it to before it; `total` is
-    // the whole gradient of s: D itself, or with blocked summation base + D.
+    // the whole gradient of s: D itself, or with blocked summation D and what `base` holds of it.
     void run(int64_t tokens, T* D, T* E, const T* total, const T* s, const T* m) {
         count = tokens;
         w.set(x.c, count);

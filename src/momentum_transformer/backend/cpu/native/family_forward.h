@@ -28,6 +28,43 @@ template <class T> inline void fill_resets(uint8_t* reset, const FamilyProblem& 
     }
 }
 
+// Whether s keeps nearly all of itself through some tokens: faster decays forget it before its sums lose digits.
+template <class T> inline bool decays_slowly(const FamilyProblem& p, const Sequence<T>& x, int64_t begin, int64_t end) {
+    const Coefficient& alpha = p.coefficients[ALPHA];
+    const double least = 1 - (end - begin) * 0x1p-14;
+    if (alpha.heads) return pow(alpha.heads[p.coefficient_heads == 1 ? 0 : x.h], end - begin) >= least;
+    if (!alpha.tokens) return true;
+    const T* tokens = static_cast<const T*>(alpha.tokens) + x.index() * p.n;
+    double kept = 1;
+    for (int64_t t = begin; t < end && kept >= least; t++) kept *= tokens[x.q.index ? x.q.index[t] : t];
+    return kept >= least;
+}
+
+// Blocked summation, which rounds less in long sequences: while `active`, a plane sums one segment alone, and to that
+// belongs fade · base, what the segments before have left.
+template <class T> struct BlockedSum {
+    T* base;
+    bool active = false;
+    double fade = 1;  // the product of the scalar decays since the segment began
+    void clear(int64_t size) {
+        memset(base, 0, size * sizeof(T));
+        active = false;
+        fade = 1;
+    }
+    // Before a segment: all that there is goes to `base`, or to the plane where the segment is summed without it.
+    void begin_segment(T* plane, int64_t size, bool next) {
+        if (!active && !next) return;
+        const Decay<T> keep(fade);
+        T *to = next ? base : plane, *emptied = next ? plane : base;
+        for (int64_t i = 0; i < size; i += width<T>) {
+            store(to + i, keep(load(base + i)) + load(plane + i));
+            store(emptied + i, Vec<T>{});
+        }
+        active = next;
+        fade = 1;
+    }
+};
+
 // The rows of an α that has a number per channel.
 template <class T> inline RowView<T> channel_rows(const FamilyProblem& p, const Sequence<T>& x) {
     RowView<T> rows(p.erase, p, x.b, x.h);  // for its index; α is contiguous, and in the type of the computation
@@ -102,7 +139,7 @@ template <class T> struct FamilyForward {
     PackedBlock<T> packed;
     T *Y, *kept;        // of one tile: numerators, predictions
     T* plane[2];
-    T* base;            // blocked summation: s before the segment, while plane[0] sums the segment alone; else null
+    BlockedSum<T> sum;  // of s, which plane[0] has the segment of
     T *prediction;      // of the token at hand
     T *z, *z_local;     // before the segment, and what it has added
     uint8_t* reset;
@@ -112,7 +149,7 @@ template <class T> struct FamilyForward {
         : p(p), size(p), packed(p, arena), Y(arena.take<T>(BLOCK * ColumnTile<T>::MOST_COLUMNS)),
           kept(arena.take<T>(BLOCK * ColumnTile<T>::MOST_COLUMNS)),
           plane{arena.take<T>(size.plane), size.planes == 2 ? arena.take<T>(size.plane) : nullptr},
-          base(p.sum_segments ? arena.take<T>(size.plane) : nullptr),
+          sum{p.sum_segments ? arena.take<T>(size.plane) : nullptr},
           prediction(arena.take<T>(size.tiles() * ColumnTile<T>::MOST_COLUMNS)), z(arena.take<T>(size.dp)),
           z_local(arena.take<T>(size.dp)), reset(arena.take<uint8_t>(p.n + 1)) {}
 
@@ -149,6 +186,8 @@ template <class T> struct FamilyForward {
         packed.fill(x, begin, count);
         T factor[BLOCK];
         if (p.normalize) divide(factor, x, begin, count, first_tile == 0);
+        T fades[BLOCK];
+        for (int64_t t = 0; sum.active && t < count; t++) fades[t] = T(sum.fade *= packed.c.alpha[t]);
         const bool pairs = goes_by_pairs(packed.c, reset + begin, count);
         T products[BLOCK];
         if (pairs) prefetch_block(x, begin + count);
@@ -159,7 +198,7 @@ template <class T> struct FamilyForward {
             if (begin == 0 && packed.c.erase != ERASE_NOTHING)
                 predict(prediction + tile.first, tile, s, m, packed.c.at[LOOKAHEAD][0], packed.erase[0]);
             RowView<T> y(p.y, p, x.b, x.h);
-            bool whole = !p.normalize && !base && PackedBlock<T>::readable(y, size.e) && tile.columns == tile.ld;
+            bool whole = !p.normalize && !sum.active && PackedBlock<T>::readable(y, size.e) && tile.columns == tile.ld;
             T* out = whole ? y.template row<T>(begin) + tile.first : Y;
             T* predictions = static_cast<T*>(p.predictions);
             if (predictions) predictions += (x.index() * p.n + begin) * size.e + tile.first;
@@ -174,7 +213,7 @@ template <class T> struct FamilyForward {
                 scan_pairs_of_tile(tile, s, m, prediction + tile.first, tokens, products);
             else
                 scan_tile_of_columns(tile, s, m, prediction + tile.first, tokens);
-            if (base) read_base(tile.in(base), count, tile, reset + begin);
+            if (sum.active) read_base(tile.in(sum.base), fades, count, tile, reset + begin);
             if (!whole) write_outputs(y, begin, count, tile, factor);
             for (int64_t t = 0; predictions && !in_place && t < count; t++)
                 memcpy(predictions + t * size.e, kept + t * tile.ld, tile.columns * sizeof(T));
@@ -190,21 +229,16 @@ template <class T> struct FamilyForward {
         if (p.erase.data) prefetch.add(RowView<T>(p.erase, p, x.b, x.h), first, BLOCK, size.d);
     }
     // What the state before the segment adds to the outputs.
-    void read_base(T* from, int64_t count, const ColumnTile<T>& tile, const uint8_t* reset) {
+    void read_base(T* from, const T* fades, int64_t count, const ColumnTile<T>& tile, const uint8_t* reset) {
         for (int64_t t = 0; t < count; t++) {
             if (reset[t]) memset(from, 0, tile.size() * sizeof(T));
             for (int64_t at = 0; at < tile.ld; at += width<T>) {
-                Vec<T> sum{};
-                for (int64_t i = 0; i < tile.rows; i++) sum += packed.q[t][i] * load(from + i * tile.ld + at);
+                Vec<T> read{};
+                for (int64_t i = 0; i < tile.rows; i++) read += packed.q[t][i] * load(from + i * tile.ld + at);
                 T* y = Y + t * tile.ld + at;
-                store(y, load(y) + sum);
+                store(y, load(y) + fades[t] * read);
             }
         }
-    }
-    // Blocked summation, segment by segment, which rounds less in long sequences.
-    void sum_base() {
-        add_to(base, plane[0], size.plane);
-        memset(plane[0], 0, size.plane * sizeof(T));
     }
     void write_outputs(const RowView<T>& y, int64_t begin, int64_t count, const ColumnTile<T>& tile, const T* factor) {
         for (int64_t t = 0; t < count; t++)
@@ -227,23 +261,23 @@ template <class T> struct FamilyForward {
         const T *s = static_cast<const T*>(p.s), *z_before = static_cast<const T*>(p.z);
         for (int64_t i = first_tile; i < last_tile; i++)
             read_tile(size.tile(i), s ? s + x.index() * size.matrices() : nullptr);
-        if (base) memset(base, 0, size.plane * sizeof(T));
+        if (sum.base) sum.clear(size.plane);
         memset(z, 0, size.dp * sizeof(T));
         memset(z_local, 0, size.dp * sizeof(T));
         if (z_before) memcpy(z, z_before + x.index() * size.d, size.d * sizeof(T));
         for (int64_t begin = 0; begin < x.count && !stopped(&p); begin += p.segment) {
+            const int64_t end = min(begin + p.segment, x.count);
             add_to_z();
-            if (base) sum_base();
+            sum.begin_segment(plane[0], size.plane, sum.base && decays_slowly(p, x, begin, end));
             if (p.prefix) save(static_cast<T*>(p.prefix) +
                                    (x.index() * segments(p) + begin / p.segment) * size.unpadded_state(),
                                first_tile, last_tile);
-            int64_t end = min(begin + p.segment, x.count);
             for (int64_t at = begin; at < end; at += BLOCK)
                 block(x, at, min(BLOCK, end - at), first_tile, last_tile);
         }
         add_to_z();
         if (!p.s_after) return;
-        if (base) add_to(plane[0], base, size.plane);
+        sum.begin_segment(plane[0], size.plane, false);
         bool forgotten = reset[x.count];
         if (forgotten) {
             for (int l = 0; l < size.planes; l++) memset(plane[l], 0, size.plane * sizeof(T));
@@ -259,7 +293,7 @@ template <class T> struct FamilyForward {
         memset(z_local, 0, size.dp * sizeof(T));
     }
     void save(T* state, int64_t first_tile, int64_t last_tile) {  // what the backward pass starts a segment from
-        for (int64_t i = first_tile; i < last_tile; i++) write_tile(size.tile(i), state, base ? base : plane[0]);
+        for (int64_t i = first_tile; i < last_tile; i++) write_tile(size.tile(i), state, sum.active ? sum.base : plane[0]);
         if (first_tile == 0) memcpy(state + size.matrices(), z, size.d * sizeof(T));
     }
 };
