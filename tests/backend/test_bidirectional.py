@@ -289,6 +289,8 @@ def test_operators_called_with_what_does_not_fit_raise() -> None:
                 backward(outputs[0], *good[:4], *changed, *good[4:], *options, True)
     with pytest.raises(ValueError, match="dy must be"):
         backward(outputs[0][..., :9], *good[:4], *outputs, *good[4:], *options, True)
+    with pytest.raises(ValueError, match="learned must be False"):
+        backward(outputs[0], *good[:3], None, *outputs, *good[4:], *options, True)
 
 
 @pytest.mark.kernels

@@ -288,6 +288,15 @@ def test_an_erase_without_a_delta_gets_gradients_of_zero() -> None:
     assert torch.equal(d_erase, torch.zeros_like(y))
 
 
+def test_the_backward_operator_refuses_a_gradient_of_no_denominator() -> None:
+    *inputs, elu, normalize, eps, _ = operands(torch.randn(1, 2, 70, 8))
+    y, *saved, _, _ = torch.ops.momentum.recurrent(*inputs, elu, normalize, eps, False)
+    with pytest.raises(ValueError, match="dz_after must be None"):
+        torch.ops.momentum.recurrent_backward(
+            y, None, torch.ones(1, 2, 8), *inputs, y, *saved, elu, normalize, eps, [True] * 6
+        )
+
+
 @pytest.mark.parametrize("which", range(7))
 def test_the_backward_operator_refuses_what_does_not_fit(which: int) -> None:
     *inputs, elu, normalize, eps, _ = operands(torch.randn(1, 2, 70, 8))

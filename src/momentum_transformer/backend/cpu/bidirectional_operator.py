@@ -55,7 +55,7 @@ def _problem(
     problem.q, problem.k, problem.v = TensorView.of(q), TensorView.of(k), TensorView.of(v)
     problem.key_mask, problem.query_mask = pointer(key_mask), pointer(query_mask)
     if distance_weights is not None:
-        problem.coefficient_heads, problem.distance_weights = distance_weights.shape[0], distance_weights.data_ptr()
+        problem.coefficient_heads, problem.distance_weights = distance_weights.shape[0], pointer(distance_weights)
     return problem
 
 
@@ -167,7 +167,7 @@ def backward(
     dq, dk, dv, d_distance_weights = outputs
     problem.y, problem.dy = TensorView.of(y), TensorView.of(dy)
     problem.dq, problem.dk, problem.dv = TensorView.of(dq), TensorView.of(dk), TensorView.of(dv)
-    problem.denominator, problem.s, problem.z = denominator.data_ptr(), s.data_ptr(), z.data_ptr()
+    problem.denominator, problem.s, problem.z = pointer(denominator), pointer(s), pointer(z)
     if learned:
         problem.d_distance_weights = d_distance_weights.data_ptr()
     run("bidirectional_backward", problem, q.dtype)
@@ -177,6 +177,8 @@ def backward(
 def _bidirectional_backward(*inputs: Any) -> tuple[Tensor, ...]:
     dy, q, k, v, distance_weights, y, denominator, s, z, *masks = inputs[:11]
     _check(q, k, v, distance_weights, *masks)
+    if inputs[-1] and distance_weights is None:
+        raise ValueError("learned must be False without distance_weights")
     (b, h, n, d), e = q.shape, v.shape[-1]
     check_tensors({"dy": (dy, (b, h, n, e)), "y": (y, (b, h, n, e))}, q.dtype)
     check_tensors({"denominator": (denominator, (b, h, n)), "s": (s, (b, h, d, e)), "z": (z, (b, h, d))}, _wide(q))

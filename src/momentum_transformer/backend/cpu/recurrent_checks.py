@@ -57,6 +57,8 @@ def check_saved(
     q, _, v, _, _, beta, _, _, delta, *_ = inputs
     (b, h, n, d), e, wide, planes = q.shape, v.shape[-1], wide_dtype(q), planes_of(beta)
     parts = -(-n // segment)
+    if grads[2] is not None and not normalize:
+        raise ValueError("dz_after must be None without `normalize`: there is no z")
     expected: dict[str, tuple[Tensor | None, tuple[int, ...], torch.dtype]] = {
         "dy": (grads[0], tuple(v.shape), v.dtype),
         "y": (saved[0], tuple(v.shape), v.dtype),
