@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
+from torch.autograd.functional import hessian
 from torch.func import functional_call, grad, jacfwd, jvp, vmap
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -205,6 +206,16 @@ def test_a_native_backward_pass_can_be_differentiated_forwards() -> None:
         found = torch.autograd.grad(y, x, forward_ad.make_dual(dy, tangent))
         for a, b in zip(found, wanted, strict=True):
             torch.testing.assert_close(forward_ad.unpack_dual(a).tangent, b)
+
+
+def test_a_hessian_in_one_batch_is_that_row_by_row() -> None:
+    q, k, v = torch.randn(3, 1, 2, 5, 3, dtype=torch.float64)
+
+    def loss(x: Tensor) -> Tensor:
+        return linear_attention(x, k, v).square().sum()
+
+    found, wanted = (hessian(loss, q, vectorize=at_once) for at_once in (True, False))
+    torch.testing.assert_close(found, wanted)
 
 
 @pytest.mark.parametrize("tokens", [1, 40])

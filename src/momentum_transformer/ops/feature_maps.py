@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .tracing import transformed
+from .tracing import eager, transformed
 
 FeatureMap = Callable[[Tensor], Tensor]
 L2_EPS = 1e-6  # so that a row of zeros stays one
@@ -26,7 +26,8 @@ class _EluPlusOne(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (phi,) = ctx.saved_tensors
-        return phi.clamp(max=1).mul_(grad)
+        slope = phi.clamp(max=1)
+        return slope.mul_(grad) if eager(grad) else slope * grad  # a batch does not fit in place
 
 
 def elu_plus_one(x: Tensor) -> Tensor:
