@@ -51,6 +51,8 @@ def eager(*tensors: Tensor | None) -> bool:
 
 
 def _plain(x: Tensor) -> bool:
-    """No subclass, no batch of `vmap`, no lazy negation bit."""
+    """No subclass, no batch of `vmap`, no lazy negation bit, no zeros without memory."""
     known = type(x) is Tensor or type(x) is Parameter
-    return known and not (x.is_neg() or _functorch.is_batchedtensor(x) or _functorch.is_legacy_batchedtensor(x))
+    if not known or x.is_neg() or x._is_zerotensor():
+        return False
+    return not (_functorch.is_batchedtensor(x) or _functorch.is_legacy_batchedtensor(x))

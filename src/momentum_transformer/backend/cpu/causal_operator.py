@@ -191,7 +191,7 @@ def forward(
     problem.prefix = prefix.data_ptr() if prefix.numel() and q.shape[2] > SEGMENT else None
     if s is not None and z is not None:
         s, z = s.contiguous(), z.contiguous()
-        problem.s, problem.z = s.data_ptr(), z.data_ptr()
+        problem.s, problem.z = pointer(s), pointer(z)
     if return_state:
         problem.s_after, problem.z_after = s_after.data_ptr(), z_after.data_ptr()
     run("forward", problem, q.dtype)
@@ -250,16 +250,16 @@ def backward(
     problem = _problem(q, k, v, beta, gamma, token_index, token_count, elu=elu, normalize=normalize, eps=eps)
     outputs = _backward_outputs(q, k, v, beta, token_index, s is not None, learned)
     dq, dk, dv, ds, dz, d_coefficients = outputs
-    problem.y, problem.denominator, problem.dy = TensorView.of(y), denominator.data_ptr(), TensorView.of(dy)
+    problem.y, problem.denominator, problem.dy = TensorView.of(y), pointer(denominator), TensorView.of(dy)
     problem.dq, problem.dk, problem.dv = TensorView.of(dq), TensorView.of(dk), TensorView.of(dv)
     problem.prefix = prefix.data_ptr() if prefix.numel() and q.shape[2] > SEGMENT else None
     if s is not None and z is not None:
         s, z = s.contiguous(), z.contiguous()
-        problem.s, problem.z = s.data_ptr(), z.data_ptr()
+        problem.s, problem.z = pointer(s), pointer(z)
         problem.ds, problem.dz = ds.data_ptr(), dz.data_ptr()
     if ds_after is not None and dz_after is not None:
         ds_after, dz_after = ds_after.contiguous(), dz_after.contiguous()
-        problem.ds_after, problem.dz_after = ds_after.data_ptr(), dz_after.data_ptr()
+        problem.ds_after, problem.dz_after = pointer(ds_after), pointer(dz_after)
     if learned:
         problem.d_coefficients = d_coefficients.data_ptr()
     run("backward", problem, q.dtype)

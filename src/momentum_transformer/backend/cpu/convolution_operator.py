@@ -66,7 +66,7 @@ def _checked(*arguments: Any) -> Arguments:
 def _lines(x: Tensor) -> TensorView:
     """A (b, n, c) tensor whose last axis is contiguous."""
     b, n, _ = x.stride()
-    return TensorView(x.data_ptr(), b, 0, n)
+    return TensorView(pointer(x), b, 0, n)
 
 
 def _problem(
@@ -78,7 +78,7 @@ def _problem(
     problem = LineConvolution(b=b, n=n, c=c, taps=weight.shape[1], silu=silu, turned=turned)
     # another thread pays off only if it gets some ten thousand elements
     problem.threads = max(1, min(torch.get_num_threads(), x.numel() // 2**14))
-    problem.dtype, problem.x, problem.weight = DTYPES.index(x.dtype), _lines(x), weight.data_ptr()
+    problem.dtype, problem.x, problem.weight = DTYPES.index(x.dtype), _lines(x), pointer(weight)
     problem.past, problem.bias = pointer(past), pointer(bias)
     problem.mask, problem.reset = pointer(mask), pointer(reset)
     return problem

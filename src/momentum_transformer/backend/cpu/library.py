@@ -12,6 +12,13 @@ from torch import Tensor
 from .build import LIBRARY, REALS, VARIANTS, digest, is_whole
 
 
+def without_memory(x: Tensor) -> int:
+    """What stands in for the address of a tensor that has none: it is empty, or cannot be read."""
+    if x.numel():
+        raise ValueError(f"a tensor {tuple(x.shape)} has no memory: its storage was freed or resized to 0")
+    return 0
+
+
 class TensorView(ctypes.Structure):
     _fields_ = (("data", ctypes.c_void_p), ("b", ctypes.c_int64), ("h", ctypes.c_int64), ("n", ctypes.c_int64))
 
@@ -19,7 +26,7 @@ class TensorView(ctypes.Structure):
     def of(cls, x: Tensor) -> "TensorView":
         """A (b, h, n, d) or (b, h, d) tensor whose last axis is contiguous."""
         steps = x.stride()
-        return cls(x.data_ptr(), steps[0], steps[1], steps[2] if len(steps) == 4 else 0)
+        return cls(x.data_ptr() or without_memory(x), steps[0], steps[1], steps[2] if len(steps) == 4 else 0)
 
 
 def _integers(names: str) -> list[tuple[str, Any]]:
@@ -268,7 +275,7 @@ def native() -> Native | Missing:
 
 
 def pointer(x: Tensor | None) -> int | None:
-    return None if x is None else x.data_ptr()
+    return None if x is None else x.data_ptr() or without_memory(x)
 
 
 def contiguous_rows(x: Tensor) -> Tensor:

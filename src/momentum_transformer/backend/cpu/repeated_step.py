@@ -15,7 +15,7 @@ from ...ops.coefficients import FAMILY, member
 from ...ops.feature_maps import FeatureMap
 from ...ops.state import RecurrentState
 from ...ops.tracing import eager, transformed
-from .library import Missing, Native, Step, native, pointer
+from .library import Missing, Native, Step, native, pointer, without_memory
 from .step_operator import ELEMENTS_PER_THREAD, FEATURES, step_problem
 
 MOST = 256  # kinds of calls that are kept; beyond, all are dropped
@@ -106,26 +106,33 @@ class PreparedStep:
         self.native, self.function = found, found.of(v.dtype).step
 
     def run(self, tensors: tuple[Any, ...]) -> tuple[Tensor, RecurrentState] | None:
-        """y and the state after the token; None where a coefficient is out of range: the usual way says why."""
+        """y and the state after the token; None where a coefficient is out of range, or a tensor has no memory.
+
+        The usual way then says why, or serves tensors that need none.
+        """
         q, k, v, erase, *values, s, m, z = tensors
         y, s_after = torch.empty_like(v, memory_format=torch.contiguous_format), torch.empty_like(s)
         m_after = None if m is None else torch.empty_like(m)
         z_after = None if z is None else torch.empty_like(z)
         at_q, at_k, at_v, at_y, at_erase = self.strides
         coefficients = self.pointers.copy()
-        for i in self.tokens:
-            coefficients[2 * i + 1] = values[i].data_ptr()
-        problem = PACK(
-            *self.sizes,
-            min(torch.get_num_threads(), self.threads),
-            1,
-            *self.numbers,
-            *(q.data_ptr(), *at_q, k.data_ptr(), *at_k, v.data_ptr(), *at_v, y.data_ptr(), *at_y),
-            *(0 if erase is None else erase.data_ptr(), *at_erase),
-            *coefficients,
-            *(pointer(m) or 0, s.data_ptr(), pointer(z) or 0),
-            *(pointer(m_after) or 0, s_after.data_ptr(), pointer(z_after) or 0),
-        )
+        try:
+            for i in self.tokens:
+                coefficients[2 * i + 1] = pointer(values[i]) or 0
+            problem = PACK(
+                *self.sizes,
+                min(torch.get_num_threads(), self.threads),
+                1,
+                *self.numbers,
+                *(q.data_ptr() or without_memory(q), *at_q, k.data_ptr() or without_memory(k), *at_k),
+                *(v.data_ptr() or without_memory(v), *at_v, y.data_ptr(), *at_y),
+                *(pointer(erase) or 0, *at_erase),
+                *coefficients,
+                *(pointer(m) or 0, s.data_ptr() or without_memory(s), pointer(z) or 0),
+                *(pointer(m_after) or 0, s_after.data_ptr(), pointer(z_after) or 0),
+            )
+        except ValueError:
+            return None
         code = self.function(problem)
         if code == OUT_OF_RANGE:
             return None

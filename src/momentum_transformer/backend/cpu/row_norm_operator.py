@@ -134,7 +134,7 @@ def few_rows(x: Tensor, weight: Tensor | None, gate: Tensor | None, *, eps: floa
         gate = gate.to(dtype).contiguous()
         check_tensor("gate", gate, tuple(x.shape), dtype)
     sizes = (1, 1, x.numel() // d, d, True, GATINGS.index(gating), 1, DTYPES.index(dtype), eps)
-    views = (TensorView(0 if one is None else one.data_ptr(), 0, 0, d) for one in (x, gate, y))
+    views = (TensorView(pointer(one), 0, 0, d) for one in (x, gate, y))
     if x.numel():
         run("row_norm", RowNorm(*sizes, *views, pointer(weight)), dtype)
     return y

@@ -67,12 +67,12 @@ def _coefficients(c: Coefficients, q: Tensor) -> tuple[list[Any], int, bool]:
             heads = heads or x.shape[0]
             if x.dtype != torch.float64 or x.shape[0] != heads or heads not in (1, h) or not x.is_contiguous():
                 raise ValueError(f"{name} must be float64, one or one a head like the others, not {tuple(x.shape)}")
-            pointers.append((x.data_ptr(), None))
+            pointers.append((pointer(x), None))
         else:
             wide = name == "alpha" and x.ndim == 4
             if x.shape != ((b, h, 1, d) if wide else (b, h, 1)) or x.dtype != dtype or not x.is_contiguous():
                 raise ValueError(f"{name} does not fit q {tuple(q.shape)}: {x.dtype} {tuple(x.shape)}")
-            pointers.append((None, x.data_ptr()))
+            pointers.append((None, pointer(x)))
             channels = channels or wide
     return pointers, heads or 1, channels
 
@@ -82,7 +82,7 @@ def _view(x: Tensor | None) -> tuple[int | None, int, int, int]:
     if x is None:
         return (None, 0, 0, 0)
     b, h, n, _ = x.stride()
-    return (x.data_ptr(), b, h, n)
+    return (pointer(x), b, h, n)
 
 
 def step_problem(
@@ -117,7 +117,7 @@ def step_problem(
         *(b, h, d, e, heads, channels, features, normalize, threads, False, eps, scale),
         *(_view(q), _view(k), _view(v), _view(y), _view(erase)),
         (Coefficient * len(coefficients))(*coefficients),
-        *(pointer(m), s.data_ptr(), pointer(z)),
+        *(pointer(m), pointer(s), pointer(z)),
         *(pointer(m_after), s_after.data_ptr(), pointer(z_after)),
     )
 
