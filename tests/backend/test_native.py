@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -166,53 +164,6 @@ def test_transforms_of_torch_func_take_the_form_that_knows_them() -> None:
     leaf = x.clone().requires_grad_()
     (wanted,) = torch.autograd.grad(momentum_attention(leaf, leaf, leaf, beta=0.4).sum(), leaf)
     assert torch.allclose(found, wanted)
-
-
-LAYOUTS = ["plain", "by token", "transposed", "expanded", "unaligned", "every other head", "overlapping"]
-
-
-@st.composite
-def layouts(draw: st.DrawFn) -> dict[str, Any]:
-    b, h, n, d, e = (draw(st.integers(*limits)) for limits in ((0, 3), (1, 3), (0, 300), (1, 40), (1, 40)))
-    seed = draw(st.integers(0, 1000))
-    generator = torch.Generator().manual_seed(seed)
-
-    def tensor(width: int) -> Tensor:
-        match draw(st.sampled_from(LAYOUTS)):
-            case "by token":  # as projections leave it
-                return torch.randn(b, n, h, width, generator=generator).transpose(1, 2)
-            case "transposed":
-                return torch.randn(b, h, width, n, generator=generator).transpose(2, 3)
-            case "expanded":
-                return torch.randn(b, 1, n, width, generator=generator).expand(b, h, n, width)
-            case "unaligned":
-                return torch.randn(b, h, n, width + 3, generator=generator)[..., 1 : width + 1]
-            case "overlapping":
-                return torch.randn(b, h, n + width, generator=generator).unfold(2, width, 1)[:, :, :n]
-            case "every other head":
-                return torch.randn(b, 2 * h, n, width, generator=generator)[:, ::2]
-        return torch.randn(b, h, n, width, generator=generator)
-
-    mask = torch.rand(b, n, generator=generator) > 0.3 if draw(st.booleans()) else None
-    return {
-        "q": tensor(d),
-        "k": tensor(d),
-        "v": tensor(e),
-        "key_mask": mask,
-        "beta": draw(st.sampled_from([None, 0.0, 0.3, 0.6, 0.95])),
-        "normalize": draw(st.booleans()),
-        "return_state": draw(st.booleans()),
-        "chunk_size": draw(st.sampled_from([None, 1, 16, 100])),
-    }
-
-
-@pytest.mark.kernels
-@needs_native
-@settings(max_examples=int(os.environ.get("MOMENTUM_FUZZ", "60")), deadline=None)
-@given(layouts())
-def test_any_layout_mask_and_option_gives_the_same(case: dict[str, Any]) -> None:
-    q, k, v = (case.pop(name).double() for name in ("q", "k", "v"))
-    assert_same(results(q, k, v, **case), results(q, k, v, **{**case, "backend": "chunked"}), torch.float64)
 
 
 @pytest.fixture
