@@ -13,7 +13,7 @@ from momentum_transformer.backend.cpu import repeated_step
 from momentum_transformer.ops.feature_maps import l2_normalized
 from tests.family import MEMBERS, inputs, needs_native
 
-pytestmark = needs_native
+pytestmark = [needs_native, pytest.mark.kernels]
 
 
 def token(given: dict[str, Any], i: int) -> dict[str, Any]:

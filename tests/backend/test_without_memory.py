@@ -11,7 +11,7 @@ from torch import Tensor
 from momentum_transformer import RecurrentState, momentum_attention, recurrent_attention
 from tests.family import needs_native
 
-pytestmark = needs_native
+pytestmark = [needs_native, pytest.mark.kernels]
 B, H, N, D, E = 2, 3, 5, 4, 6
 
 

@@ -31,7 +31,7 @@ from momentum_transformer.ops.feature_maps import l2_normalized, length_scaled
 from momentum_transformer.ops.state import map_state, state_tensors
 from tests.family import RESIDUALS, mixers, needs_native
 
-pytestmark = needs_native
+pytestmark = [needs_native, pytest.mark.kernels]
 
 TAPS = ShortConvolution(taps=3, activation="none")
 FAMILY: dict[str, Any] = {
