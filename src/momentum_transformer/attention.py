@@ -209,7 +209,8 @@ def recurrent_attention(
     Args:
         q: queries (b, hk, n, d).
         k: keys (b, hk, n, d).
-        v: values (b, h, n, e).
+        v: values (b, h, n, e). Under decays the native form needs room: products of k and u beyond the largest number
+            over 2³² (in float32 8·10²⁸) may become Inf where other forms are finite.
         alpha: decay of s in [0, 1]; also (b, h, n, d), one for each feature of k. A NaN in a tensor passes, and
             propagates.
         beta: momentum in [0, 1); given per token it may also be 1, since a sigmoid can round to 1.
@@ -224,7 +225,8 @@ def recurrent_attention(
         reset: True where a new document begins: nothing before it exists. `cu_seqlens` makes it from lengths.
         state: what earlier tokens left behind; the state of another member is refused.
         return_state: also return the state after the last token.
-        backend: "auto", or one form by name, as in `momentum_attention`.
+        backend: "auto", or one form by name, as in `momentum_attention`. Native gradients go by chunks of 16 tokens: a
+            NaN or Inf may reach those of its whole chunk, as far as its document goes.
         eps: added to the denominator.
 
     Returns:

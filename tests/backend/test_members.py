@@ -210,6 +210,22 @@ def test_decays_near_one_keep_digits_as_no_decay_does(member: str) -> None:
     assert_digits({"q": q, "k": k, "v": v} | given, 2e-6)
 
 
+@pytest.mark.parametrize("name", ["q", "k", "v", "alpha"])
+def test_a_nan_reaches_no_gradient_beyond_its_chunk_and_its_document(name: str) -> None:
+    given = {key: x.detach().clone() for key, x in wide_inputs(1, 128, 4, 4, torch.float64).items()}
+    given[name][:, :, 70] = torch.nan
+    given = {key: x.requires_grad_() for key, x in given.items() if key in ("q", "k", "v", "alpha")}
+    document = torch.arange(128)[None] == 77  # a chunk begins with it, too
+    native, exact = (everything(given, reset=document, backend=form) for form in ("native", "recurrent"))
+    beyond = torch.ones(128, dtype=torch.bool)
+    beyond[64:77] = False
+    for key, wanted in exact.items():
+        found = native[key]
+        if not key.startswith("final"):
+            found, wanted = found[:, :, beyond], wanted[:, :, beyond]
+        assert torch.equal(found.isnan(), wanted.isnan()), key
+
+
 @pytest.mark.kernels
 def test_a_gate_that_closes_and_opens_is_summed_right() -> None:
     """Segments with slow decays and with fast ones, documents, masks and a state, one after the other."""
