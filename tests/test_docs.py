@@ -19,6 +19,7 @@ from momentum_transformer.backend.choose import AHEAD
 from momentum_transformer.backend.cpu.native_backend import NATIVE
 from momentum_transformer.bench import documented
 from momentum_transformer.experiments import named_models
+from momentum_transformer.experiments.runs import Request
 from momentum_transformer.options import Command
 
 ROOT = Path(__file__).parent.parent
@@ -123,6 +124,13 @@ def test_commands_of_the_pages_exist(page: str, command: str) -> None:
         extras = re.findall(r"\[([\w,]+)\]", command)
         known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
         assert {name for extra in extras for name in extra.split(",")} <= set(known)
+
+
+def test_the_offset_of_the_readme_is_the_upper_half_of_a_picture_of_its_run() -> None:
+    offset = re.search(r"^momentum generate RUN --offset (\d+) .*upper halves", (ROOT / "README.md").read_text(), re.M)
+    assert offset is not None
+    pool = Request("mnist", "momentum").config.data.pool
+    assert int(offset[1]) == (28 // pool) ** 2 // 2
 
 
 @pytest.mark.parametrize("name", NAMES)
