@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from momentum_transformer.training.progress import Progress, in_words, progress_bar
+from momentum_transformer.training.progress import Progress, in_words, progress_bar, shortened
 
 
 def shown(width: int, title: str) -> str:
@@ -25,6 +25,15 @@ def test_eighty_columns_keep_bar_step_loss_and_time_left(title: str) -> None:
     for part in ("━━━", "65432/123456", "loss 12.3456", ":", "left", title[:20]):
         assert part in line, part
     assert "tokens/s" not in line
+
+
+def test_names_of_runs_that_differ_in_seed_model_or_rate_differ_in_thirty_columns() -> None:
+    models = "copy momentum-connection", "lra-pathfinder momentum", "lra-pathfinder momentum-connection"
+    names = [f"seed {seed} {model}" for seed in (1, 12) for model in models]
+    names += [f"seed 0 text softmax budget=softmax learning_rate={rate}" for rate in (0.001, 0.003)]
+    cut = [shortened(name, 30) for name in names]
+    assert len(set(cut)) == len(names)
+    assert all(len(name) <= 30 for name in cut)
 
 
 def test_a_wide_terminal_shows_more() -> None:

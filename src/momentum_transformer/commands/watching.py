@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ..bounded import parse_json, read_tail
 from ..experiments.runs import Request
-from ..training.progress import progress_bar
+from ..training.progress import progress_bar, shortened
 
 EVERY = 0.5  # seconds between looks
 TAIL = 4096  # bytes at the end of metrics.jsonl, more than a line has
@@ -42,19 +42,29 @@ class Watch:
 
     @contextmanager
     def running(self, request: Request, path: Path) -> Iterator[bool]:
-        """Show the line of a run while its process runs; yields whether that process should be silent."""
+        """Show the line of a run while its process runs, and above the bars how far it came; yields whether that
+        process should be silent."""
         if self.bar is None:
             yield False
             return
         changed = "".join(f" {setting.rpartition('.')[2]}" for setting in request.settings)
-        title = f"{request.experiment} {request.model} seed {request.seed}{changed}"
+        title = f"seed {request.seed} {request.experiment} {request.model}{changed}"
         line = self.bar.add_task(title, total=request.config.train.steps, status="", more="")
         self._paths[line] = path
         try:
             yield True
         finally:
-            self._update(line, path)
             self._paths.pop(line)
+            self.bar.remove_task(line)
+            self._tell(title, path, request.config.train.steps)
+
+    def _tell(self, title: str, path: Path, steps: int) -> None:
+        """One line about a run whose process has ended."""
+        assert self.bar is not None
+        noted = last_noted(path)
+        reached = f"  step {noted['step']}/{steps}  loss {noted['loss']:.4f}" if noted else "  no step"
+        room = max(1, self.bar.console.width - len(reached))
+        self.bar.console.print(shortened(title, room) + reached, highlight=False, markup=False, soft_wrap=True)
 
     def _look(self) -> None:
         while not self._closed.wait(EVERY):
@@ -64,7 +74,8 @@ class Watch:
     def _update(self, line: Any, path: Path) -> None:
         noted = last_noted(path)
         if self.bar is not None and noted is not None:
-            self.bar.update(line, completed=noted["step"], status=f"loss {noted['loss']:.4f}")
+            with suppress(KeyError):  # its process has just ended
+                self.bar.update(line, completed=noted["step"], status=f"loss {noted['loss']:.4f}")
 
 
 def last_noted(run: Path) -> dict[str, Any] | None:

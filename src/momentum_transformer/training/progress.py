@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from rich.table import Column
 from rich.text import Text
@@ -20,13 +20,29 @@ KEPT = "\xa0"  # a space at which no line ends
 OTHERS = 50  # columns of what stands behind the name, where it is the least
 
 
+class NameColumn(ProgressColumn):
+    """The name of a bar, on one line."""
+
+    def __init__(self, room: int | None) -> None:
+        super().__init__(Column(no_wrap=True, overflow="ellipsis", max_width=room))
+        self._room = room
+
+    def render(self, task: Task) -> Text:
+        return Text(task.description if self._room is None else shortened(task.description, self._room))
+
+
+def shortened(name: str, room: int) -> str:
+    """The first two thirds of what there is room for, and the last third: names differ at their ends."""
+    end = (room - 1) // 3
+    return name if len(name) <= room else f"{name[: room - 1 - end]}…{name[len(name) - end :]}"
+
+
 def progress_bar(console: Console) -> Bar:
-    """In 80 columns: a name, a bar, steps, the loss, the time left. A narrower terminal cuts the name, a
-    wider one shows more."""
+    """In 80 columns: a name, a bar, steps, the loss, the time left. A narrower terminal cuts the middle of the name,
+    a wider one shows more."""
     wide = console.width >= WIDE
-    one_line = Column(no_wrap=True, overflow="ellipsis", max_width=None if wide else console.width - OTHERS)
     columns = [
-        TextColumn("{task.description}", table_column=one_line),
+        NameColumn(None if wide else max(1, console.width - OTHERS)),
         BarColumn(bar_width=24 if wide else 10),
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
         TextColumn("{task.fields[status]}", table_column=Column(no_wrap=True)),
