@@ -4,6 +4,7 @@ from pathlib import Path
 
 from momentum_transformer.experiments.runs import Request
 from momentum_transformer.report.page import write_report
+from momentum_transformer.training.run_directory import RunDirectory
 
 from .made_up import add_run
 
@@ -21,8 +22,8 @@ def test_text_names_the_best_model_in_linear_time_and_who_is_below_nanogpt(tmp_p
     assert not left_out
     text = (tmp_path / "report" / "text-small.md").read_text()
     assert "| 1.705 ± 0.005 | 1.705 ± 0.005 |" in text
-    assert "| nanoGPT, as published | – | – | 1.88 | – |" in text
-    assert "| 0.001 | 1.855 ± 0.005 |" in text
+    assert "| nanoGPT, as published | – | – | – | 1.88 | – |" in text
+    assert "| 0.001 | 1 | 1.855 ± 0.005 |" in text
     best = "The best model in linear time, gated-delta, writes better than softmax attention"
     assert f"- {best}: yes, in every pair of seeds.\n" in text
     assert f"<li>{best} (<a" in page.read_text()
@@ -51,4 +52,20 @@ def test_a_model_of_text_is_shown_at_the_rate_that_validation_text_chose(tmp_pat
         if line.startswith("| softmax |")
     ]
     assert len(rows) == 1
-    assert "| 0.003 | 1.800 |" in rows[0]
+    assert "| 0.003 | 3 | 1.800 |" in rows[0]
+
+
+def test_times_of_several_processors_are_left_out_and_the_study_is_under_way(tmp_path: Path) -> None:
+    scores = dict.fromkeys(("loss", "nats_per_character", "bits_per_byte", "perplexity"), 1.5)
+    for model, other in (("softmax", "one"), ("linear", "one"), ("retention", "another")):
+        request = Request("text", model, "small", 0, (FITTED,) if model == "retention" else ())
+        add_run(tmp_path / other, request, scores)
+        RunDirectory(request.directory(tmp_path / other)).write("provenance.json", {"cpu": other})
+    said = {}
+    for name, roots in (("same", ["one"]), ("mixed", ["one", "another"])):
+        write_report([tmp_path / root for root in roots], tmp_path / name)
+        said[name] = [(tmp_path / name / f"text-small.{kind}").read_text() for kind in ("md", "svg")]
+        assert "The study is under way. Not run yet: momentum" in said[name][0]
+    assert ["CPU minutes" in table for table in said["same"][:1] + said["mixed"][:1]] == [True, False]
+    width = [float(drawing.split('width="')[1].split("pt")[0]) for _, drawing in said.values()]
+    assert width[1] < 0.6 * width[0]

@@ -18,6 +18,7 @@ class Group:
     model: str
     settings: tuple[str, ...]
     runs: tuple[Run, ...]
+    tried: int = 1  # learning rates of which these runs have the best
 
     def final(self, metric: str) -> np.ndarray:
         return np.array([run.final(metric) for run in self.runs])
@@ -41,6 +42,10 @@ class Group:
         counted = [run.cpu_seconds_per_step for run in self.runs]
         known = [steps * seconds for seconds in counted if seconds is not None]
         return spread(known, digits) if known else "–"
+
+    def processors(self) -> set[str | None]:
+        """Those that trained the runs."""
+        return {run.provenance.get("cpu") for run in self.runs}
 
     @property
     def seeds(self) -> int:
@@ -74,12 +79,13 @@ def groups(study: Study, scale: str, runs: Iterable[Run]) -> list[Group]:
     result = []
     for variant in study.variants:
         members: Sequence[Run] = found.get((variant.model, variant.settings), [])
+        tried = 1
         if len(variant.rates) > 1:
             entry = chosen(study.experiment, variant, scale, rated)
-            members = () if entry is None else entry.runs
+            members, tried = ((), 0) if entry is None else (entry.runs, entry.tried)
         if members:
             changed = ", ".join(setting.removeprefix("model.").replace("=", " ") for setting in variant.settings)
             label = f"{variant.model}, {changed}" if changed else variant.model
             by_seed = sorted(members, key=lambda run: run.request.seed)
-            result.append(Group(label, variant.model, variant.settings, tuple(by_seed)))
+            result.append(Group(label, variant.model, variant.settings, tuple(by_seed), tried))
     return result

@@ -34,8 +34,11 @@ def text_section(found: list[Group], scale: str, title: str) -> Section | None:
     intro = (
         f"Scale {scale}: {config.model.depth} layers of width {config.model.width}, {config.model.heads} heads, "
         f"context {config.data.context}, {config.train.steps} steps of {config.train.batch_size} windows. Scored on "
-        "the whole last tenth of the text by the checkpoint that was best on the first 3 % of the text."
+        "the whole last tenth of the text by the checkpoint that was best on the first 3 % of the text. Of the "
+        "learning rates that were tried, validation text chose one."
     )
+    if not _timed(scored):
+        intro += " The runs are of several processors, so that their times are left out."
     name = f"{title}, scale {scale}"
     return Section(
         f"text-{scale}",
@@ -55,19 +58,25 @@ def _table(title: str, scored: list[Group], scale: str) -> Table:
             group.label,
             f"{parameter_count(group.runs[0].request):,}",
             f"{group.runs[0].config.train.learning_rate:g}",
+            str(group.tried),
             spread(group.test("nats_per_character"), 3),
             spread(group.stacked("nats_per_character").min(1), 3),
             spread(group.test("bits_per_byte"), 3),
             spread(group.test("perplexity"), 2),
-            group.cpu_seconds(group.runs[0].config.train.steps / 60, 1),
+            group.cpu_seconds(group.runs[0].config.train.steps / 60, 1) if _timed(scored) else "–",
             str(group.seeds),
         )
         for group in scored
     ]
     if scale == "small":
-        rows.append(("nanoGPT, as published", "–", "–", f"{NANOGPT}", *"–––––"))
-    columns = ("model", "parameters", "rate", "nats a character", "on validation text", "bits a byte", "perplexity")
-    return Table(title, (*columns, "CPU minutes", "seeds"), tuple(rows))
+        rows.append(("nanoGPT, as published", "–", "–", "–", f"{NANOGPT}", *"–––––"))
+    columns = ("model", "parameters", "rate", "of rates tried", "nats a character", "on validation text")
+    return Table(title, (*columns, "bits a byte", "perplexity", "CPU minutes", "seeds"), tuple(rows))
+
+
+def _timed(found: list[Group]) -> bool:
+    """Whether one processor has trained all of them, so that their times can be compared."""
+    return len(set[str | None]().union(*(group.processors() for group in found))) == 1
 
 
 def _findings(scored: list[Group], scale: str) -> Iterator[str]:
@@ -83,9 +92,12 @@ def _findings(scored: list[Group], scale: str) -> Iterator[str]:
     if scale == "small":
         below = [name for name, values in nats.items() if values.max() < NANOGPT]
         yield f"Below the {NANOGPT} that nanoGPT publishes, with every seed: {', '.join(below) or 'none'}."
-    every = [_name(variant.model, variant.settings) for variant in REPRODUCTIONS["text"].variants]
+    tried = {group.label: group.tried for group in scored}
+    every = {_name(variant.model, variant.settings): len(variant.rates) for variant in REPRODUCTIONS["text"].variants}
     if missing := [name for name in every if name not in nats]:
-        yield f"Not run yet: {', '.join(missing)}."
+        yield f"The study is under way. Not run yet: {', '.join(missing)}."
+    elif any(tried[name] < rates for name, rates in every.items()):
+        yield "The study is under way: not every learning rate was tried with every model."
 
 
 def _name(model: str, settings: tuple[str, ...]) -> str:
@@ -95,7 +107,7 @@ def _name(model: str, settings: tuple[str, ...]) -> str:
 
 def _figure(found: list[Group]) -> Figure:
     with plt.rc_context(figures.STYLE):
-        panels = ["step", *["cpu_seconds"] * figures.counted(found)]
+        panels = ["step", *["cpu_seconds"] * (figures.counted(found) and _timed(found))]
         figure, axes = plt.subplots(1, len(panels), figsize=(4.6 * len(panels), 3.6), squeeze=False)
         for across, axis in zip(panels, axes[0], strict=True):
             for group in found:
