@@ -55,8 +55,9 @@ def test_a_rule_says_its_value_and_one_without_a_name_nothing(axis: Axes) -> Non
     assert set(said_by(axis)) == {"chance: accuracy 0.5"}
 
 
-def test_shares_beyond_the_axis_say_so_and_the_others_their_model() -> None:
-    panel = Panel("recall", {"softmax": np.array([1.0]), "linear": np.array([-9.0])}, frozenset())
-    figure = share_figure([panel])
-    assert set(said(figure)) == {"softmax: 1", "linear: below: -0.3"}
+def test_shares_beyond_the_axis_say_what_they_are_and_the_others_their_model() -> None:
+    values = {"softmax": np.array([1.0]), "linear": np.array([-9.0]), "delta": np.array([2.345678])}
+    figure = share_figure([Panel("recall", values, frozenset())])
+    beyond = {"linear: -9, beyond the axis at: -0.3", "delta: 2.346, beyond the axis at: 1.5"}
+    assert set(said(figure)) == {"softmax: 1", *beyond}
     plt.close(figure)

@@ -56,7 +56,7 @@ def _dots(axis: Axes, values: np.ndarray, place: float, name: str, *, guessing: 
     for value, filling, size in [*((one, "none", 4) for one in values), (mean, colour, 6)]:
         shown, label = marker, ""
         if not LOWEST <= value <= HIGHEST:
-            shown, label = ("<", "below") if value < LOWEST else (">", "above")
+            shown, label = "<" if value < LOWEST else ">", f"{value:.4g}, beyond the axis at"
         axis.plot(np.clip(value, LOWEST, HIGHEST), place, shown, color=colour, mfc=filling, ms=size, label=label)
 
 
