@@ -294,6 +294,13 @@ def test_the_page_fits_a_phone_and_stands_out_in_light_and_dark(opened: Any) -> 
     for width in (320, 390, 1200):
         opened.set_viewport_size({"width": width, "height": 800})
         assert opened.evaluate("document.documentElement.scrollWidth") <= width
+        drawn = opened.evaluate(
+            """() => [...document.querySelectorAll("section > figure > svg")].map((one) =>
+              one.getBoundingClientRect().width / one.viewBox.baseVal.width)"""
+        )
+        assert drawn, width
+        assert all(abs(scale - 4 / 3) < 0.01 for scale in drawn), width  # a point of its letters is a point
+    assert "gradient" in opened.evaluate("getComputedStyle(document.querySelector('.scroll')).backgroundImage")
     grounds = []
     for scheme in ("light", "dark"):
         opened.emulate_media(color_scheme=scheme)
@@ -308,8 +315,8 @@ def test_the_table_of_text_says_which_models_have_not_run(tmp_path: Path) -> Non
         add_run(tmp_path / "runs", Request("text", variant.model, "tiny", 0, variant.settings), scores)
     write_report([tmp_path / "runs"], tmp_path / "report")
     lines = (tmp_path / "report" / "text-tiny.md").read_text().splitlines()
-    assert lines[0].startswith("| model | parameters | rate | nats a character |")
+    assert lines[0].startswith("| model | parameters | rate | of rates tried | nats a character |")
     assert "CPU minutes" in lines[0]
     assert any(line.startswith("| gated-delta |") for line in lines)
     assert any(line.startswith("| softmax with convolution |") for line in lines)
-    assert lines[-1] == "- Not run yet: momentum with convolution."
+    assert lines[-1] == "- The study is under way. Not run yet: momentum with convolution."

@@ -38,8 +38,16 @@ body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
        margin: 2rem auto; padding: 0 1rem; overflow-wrap: break-word; }
 a { color: var(--link); }
 h1 { font-size: 1.7rem; } h2 { margin-top: 3rem; border-bottom: 1px solid var(--line); padding-bottom: .2rem; }
-figure { margin: 1rem 0; } .scroll { overflow-x: auto; container-type: inline-size; }
-section > figure > svg { display: block; max-width: 100%; min-width: 38rem; height: auto; fill: var(--ink); }
+figure { margin: 1rem 0; }
+.scroll { overflow-x: auto; container-type: inline-size; background:
+  linear-gradient(to right, var(--paper) 40%, transparent) 0 0 / 2rem 100% no-repeat local,
+  linear-gradient(to left, var(--paper) 40%, transparent) 100% 0 / 2rem 100% no-repeat local,
+  linear-gradient(to right, var(--line), transparent) 0 0 / .7rem 100% no-repeat scroll,
+  linear-gradient(to left, var(--line), transparent) 100% 0 / .7rem 100% no-repeat scroll; }
+.scroll::-webkit-scrollbar { height: .4rem; }
+.scroll::-webkit-scrollbar-thumb { background: var(--faint); border-radius: .2rem; }
+section > figure > svg { display: block; max-width: 100%; min-width: min(var(--own), 70rem); height: auto;
+  fill: var(--ink); }
 svg.plain { background: #ffffff; fill: #000000; }
 .hit { fill: var(--ink); fill-opacity: 0; stroke: none; }
 .hit:hover, .hit:focus { fill-opacity: .35; outline: none; }
@@ -148,10 +156,11 @@ def _section(section: Section, figure: str) -> str:
     title = html.escape(section.title)
     tables = "".join(f'<div class="scroll">{table.html()}</div>' for table in (section.table, *section.more))
     tables += f'<p class="note">{SPREAD}</p>' if "±" in tables else ""
+    own = f"{section.figure.get_figwidth():.3g}in"  # on a narrow page it scrolls, and its words stay legible
     held = f"<h3>What held</h3><ul>{findings}</ul>" if findings else ""
     return (
         f'<section id="{section.name}"><h2>{title}</h2><p>{html.escape(section.intro)}</p>'
-        f'<figure class="scroll" aria-label="{title}">{figure}</figure>{tables}'
+        f'<figure class="scroll" style="--own: {own}" aria-label="{title}">{figure}</figure>{tables}'
         f"{_gallery(section)}{_texts(section)}{held}</section>"
     )
 
