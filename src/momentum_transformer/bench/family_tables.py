@@ -83,6 +83,10 @@ def elsewhere_table(record: Record) -> Table:
     return replace(targets_table(record), title=title.rstrip("."))
 
 
+def _elsewhere(table: Table, record: Record) -> Table:
+    return replace(table, title=f"{table.title}, on {record['cpu']}")
+
+
 def gate_table(record: Record) -> Table:
     """Who passed the gate, and which backend serves ours."""
     title = (
@@ -110,7 +114,8 @@ def markdown(record: Record, *elsewhere: Record) -> str:
     counts = threads_of(record)
     sections = [targets_table(record, count) for count in counts]
     sections += [elsewhere_table(other) for other in elsewhere]
-    sections += [bounds_table(record), times_table(record), memory_table(record), gate_table(record)]
+    sections += [bounds_table(record), *(_elsewhere(bounds_table(other), other) for other in elsewhere)]
+    sections += [times_table(record), memory_table(record), gate_table(record)]
     shown = (f"**{table.title}**\n\n{table.markdown()}" for table in sections)
     machine = " ".join(rates(record, count) for count in counts)
     return "\n".join([f"{where(record, ' and '.join(map(_threads, counts)))}{machine}\n", *shown])

@@ -140,6 +140,7 @@ template <class T> struct FamilyForward {
     T *Y, *kept;        // of one tile: numerators, predictions
     T* plane[2];
     BlockedSum<T> sum;  // of s, which plane[0] has the segment of
+    PairRows<T> pair;
     T *prediction;      // of the token at hand
     T *z, *z_local;     // before the segment, and what it has added
     uint8_t* reset;
@@ -150,6 +151,7 @@ template <class T> struct FamilyForward {
           kept(arena.take<T>(BLOCK * ColumnTile<T>::MOST_COLUMNS)),
           plane{arena.take<T>(size.plane), size.planes == 2 ? arena.take<T>(size.plane) : nullptr},
           sum{p.sum_segments ? arena.take<T>(size.plane) : nullptr},
+          pair{{}, p.channels ? arena.take<T>(BLOCK * size.dp) : nullptr, size.dp},
           prediction(arena.take<T>(size.tiles() * ColumnTile<T>::MOST_COLUMNS)), z(arena.take<T>(size.dp)),
           z_local(arena.take<T>(size.dp)), reset(arena.take<uint8_t>(p.n + 1)) {}
 
@@ -189,7 +191,6 @@ template <class T> struct FamilyForward {
         T fades[BLOCK];
         for (int64_t t = 0; sum.active && t < count; t++) fades[t] = T(sum.fade *= packed.c.alpha[t]);
         const bool pairs = goes_by_pairs(packed.c, reset + begin, count);
-        T products[BLOCK];
         if (pairs) prefetch_block(x, begin + count);
         const int64_t lines = 1 + prefetch.lines / (count * (last_tile - first_tile));
         for (int64_t index = first_tile; index < last_tile; index++) {
@@ -208,9 +209,9 @@ template <class T> struct FamilyForward {
                                   {out, whole ? y.stride / (int64_t)sizeof(T) : tile.ld},
                                   {predictions && !in_place ? kept : predictions, in_place ? size.e : tile.ld},
                                   reset + begin, packed.c, prefetch, lines};
-            if (pairs && index == first_tile) pair_products(products, tokens, size.d);
+            if (pairs && index == first_tile) pair.fill(tokens, size.d, tile.rows);
             if (pairs)
-                scan_pairs_of_tile(tile, s, m, prediction + tile.first, tokens, products);
+                scan_pairs_of_tile(tile, s, m, prediction + tile.first, tokens, pair);
             else
                 scan_tile_of_columns(tile, s, m, prediction + tile.first, tokens);
             if (sum.active) read_base(tile.in(sum.base), fades, count, tile, reset + begin);
