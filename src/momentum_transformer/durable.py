@@ -73,6 +73,24 @@ def hold(path: Path, note: str, *, patience: float = 0.0) -> Iterator[IO[str]]:
         yield file
 
 
+def is_held(path: Path) -> bool | None:
+    """Whether a process holds this lock, without waiting for it; None where there is no such file to be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return None
+    else:
+        return False
+    finally:
+        os.close(descriptor)  # and with it the lock
+
+
 def write_note(file: IO[str], note: str) -> None:
     """What those read who find the lock held."""
     file.seek(0)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from momentum_transformer.training.run_directory import RunDirectory
 from momentum_transformer.web import training_view as training
 from momentum_transformer.web.training_view import MOST_POINTS, MOST_RUNS, MOST_SAMPLES, Lines, Watch, thinned
 
@@ -93,6 +94,7 @@ def test_what_is_shown_is_bounded(tmp_path: Path) -> None:
     watch = Watch([tmp_path])
     shown = watch.runs()
     assert len(shown) == MOST_RUNS
+    assert json.loads(watch.answer())["more"] == 3
     for one in shown:
         assert len(one["train"]) <= MOST_POINTS
         assert len(one["samples"]) == MOST_SAMPLES
@@ -144,6 +146,19 @@ def test_a_run_without_news_is_said_to_have_stopped(tmp_path: Path, monkeypatch:
     note(begin(tmp_path), train(1))
     monkeypatch.setattr(training, "SILENT_SECONDS", -1.0)
     assert Watch([tmp_path]).runs()[0]["state"] == "stopped"
+
+
+def test_a_run_is_under_way_as_long_as_a_process_owns_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunDirectory(begin(tmp_path))
+    watch = Watch([tmp_path])
+    with run.owned():
+        monkeypatch.setattr(training, "SILENT_SECONDS", -1.0)
+        note(run.path, train(1))
+        assert watch.runs()[0]["state"] == "under way"
+    monkeypatch.setattr(training, "SILENT_SECONDS", 600.0)
+    assert watch.runs()[0]["state"] == "stopped"
+    with run.owned():  # the look left no lock behind
+        assert watch.runs()[0]["state"] == "under way"
 
 
 def test_pictures_that_a_run_drew_are_shown_unless_they_are_large(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Runs under way, as the page shows them: what their metrics say, read as it is written, and bounded.
 
-Nothing here writes or locks: a run that is watched does not notice. A file that is damaged, or that shrank because the
-run was carried on from a checkpoint, is read again from its beginning; lines that are not JSON are passed over.
+Nothing here writes, or keeps a lock: a run that is watched does not notice. A file that is damaged, or that shrank
+because the run was carried on from a checkpoint, is read again from its beginning; lines that are not JSON are passed
+over.
 """
 
 import base64
@@ -25,7 +26,7 @@ MOST_PICTURE_BYTES = 60_000
 READ_BYTES = 2**20  # of one file at a time
 LOOK_SECONDS = 1.0  # between two looks at the files
 SEARCH_SECONDS = 5.0  # between two searches for runs
-SILENT_SECONDS = 600.0  # without a line, a run is no longer under way
+SILENT_SECONDS = 600.0  # without a line, a run is no longer under way, where nothing else tells
 
 Point = tuple[int, float]
 
@@ -117,8 +118,10 @@ class Watched:
                 self.curves[kind] = curve[::2]
 
     def shown(self, now: float) -> dict[str, Any]:
-        silent = now - _modified(self.run.path / "metrics.jsonl")
-        state = "finished" if self.is_finished else "under way" if silent < SILENT_SECONDS else "stopped"
+        owned = None if self.is_finished else self.run.is_owned()
+        if owned is None:
+            owned = now - _modified(self.run.path / "metrics.jsonl") < SILENT_SECONDS
+        state = "finished" if self.is_finished else "under way" if owned else "stopped"
         return {
             "name": self.name,
             "detail": f"comes with the package; {self.detail}" if self._is_shipped else self.detail,
@@ -156,14 +159,14 @@ class Watch:
         self._lock = threading.Lock()
         self._searched = self._looked = float("-inf")
         self._answer = b""
+        self.more = 0  # runs that are not shown
 
     def answer(self) -> bytes:
         """What the page is told, as JSON."""
         with self._lock:
             if time.monotonic() - self._looked >= LOOK_SECONDS:
-                self._answer = json.dumps(
-                    {"runs": self.runs(), "folders": [str(one) for one in self.folders]}
-                ).encode()
+                runs, folders = self.runs(), [str(one) for one in self.folders]
+                self._answer = json.dumps({"runs": runs, "more": self.more, "folders": folders}).encode()
                 self._looked = time.monotonic()
             return self._answer
 
@@ -180,10 +183,11 @@ class Watch:
 
     def _search(self) -> None:
         found = {run.path: run for folder in self.folders for run in find_runs(folder)}
-        latest = sorted(found.values(), key=lambda run: -_modified(run.path / "metrics.jsonl"))[:MOST_RUNS]
+        latest = sorted(found.values(), key=lambda run: -_modified(run.path / "metrics.jsonl"))
         own = {run.path: False for run in latest}
         shipped = [] if self._shipped is None else list(find_runs(self._shipped))
         every = own | {run.path: True for run in shipped if run.path not in own}
+        self.more = max(0, len(every) - MOST_RUNS)
         known = self._runs
         self._runs = {
             path: known.get(path) or Watched(RunDirectory(path), is_shipped=is_shipped)

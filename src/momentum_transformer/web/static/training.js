@@ -31,8 +31,9 @@ export function setUpTraining() {
     byId("training-status").textContent = text;
   }
 
-  function show({ runs, folders }) {
+  function show({ runs, more, folders }) {
     byId("no-runs").hidden = runs.length > 0;
+    byId("more-runs").textContent = more > 0 ? `${more.toLocaleString("en")} more with older news are not shown.` : "";
     byId("watched").textContent = folders.join(", ");
     const left = new Set(cards.keys());
     const shown = runs.map((run) => {
