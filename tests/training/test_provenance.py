@@ -2,7 +2,7 @@
 
 import pytest
 
-from momentum_transformer.training.run_directory import provenance
+from momentum_transformer.training.provenance import provenance
 
 
 @pytest.mark.parametrize(

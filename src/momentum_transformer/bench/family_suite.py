@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..backend.choose import active_backend, backends
-from ..training.run_directory import provenance
+from ..training.provenance import provenance
 from .contestants import BETA, FAMILY, Attend, Contestant, UnavailableError, inputs, our
 from .gate import judge
 from .measured_shapes import FAMILY_SHAPES, KDA_SHAPES, TOKENS, Shape

@@ -19,7 +19,7 @@ from ..backend.cpu.recurrent_operator import segment
 from ..backend.products import product
 from ..report.tables import Table
 from ..training.allocator import keep_freed_memory
-from ..training.run_directory import provenance
+from ..training.provenance import provenance
 from .contestants import BETA, Computes, UnavailableError, find, inputs, our
 from .measured_shapes import TARGETS, BenchError, Shape
 from .members import extra_bytes

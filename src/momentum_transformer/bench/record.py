@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..training.run_directory import provenance
+from ..training.provenance import provenance
 
 
 def machine() -> dict[str, Any]:

@@ -28,7 +28,7 @@ from ..layers import (
     RetentionAttention,
 )
 from ..models.encoder import Encoder
-from ..training.run_directory import machine_load
+from ..training.provenance import machine_load
 from .record import machine, save
 
 MIXERS: dict[str, Any] = {

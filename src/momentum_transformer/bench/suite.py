@@ -9,7 +9,7 @@ from typing import Any
 
 from ..backend.choose import active_backend, backends
 from ..durable import make_folder, replace_file
-from ..training.run_directory import provenance
+from ..training.provenance import provenance
 from .contestants import BETA, EVERYONE, OURS, OWN, SDPA, Attend, Contestant
 from .gate import judge
 from .measured_shapes import LENGTHS, LONG, MEMORY_LENGTHS, TARGETS, BenchError, Shape

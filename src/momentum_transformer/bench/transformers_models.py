@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..install import install_hint
-from ..training.run_directory import provenance
+from ..training.provenance import provenance
 from .measured_shapes import BenchError
 from .suite import FORMAT
 

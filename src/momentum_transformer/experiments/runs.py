@@ -19,7 +19,8 @@ from ..training.checkpoint import load_model, read_checkpoint
 from ..training.distributed import World, join_world
 from ..training.loop import evaluate, train
 from ..training.progress import in_words
-from ..training.run_directory import RunDirectory, RunError, provenance
+from ..training.provenance import provenance
+from ..training.run_directory import RunDirectory, RunError
 from ..training.task import HasTest, KnowsItsRun, Task
 from . import EXPERIMENTS
 from .configuration import ConfigurationError, from_json, nearest, override, paths, to_json

@@ -23,7 +23,8 @@ from .metrics_recorder import Recorder
 from .optimizers import betas, clip_gradients, learning_rate, make_optimizer
 from .precision import autocast, precision_of
 from .progress import Progress
-from .run_directory import RunDirectory, machine_load
+from .provenance import machine_load
+from .run_directory import RunDirectory
 from .sharded import load_shards, newest, refuse_to_split, save_shards, shard, whole, whole_weights
 from .task import Condenses, HasParts, Task, WritesSamples
 
