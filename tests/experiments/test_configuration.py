@@ -26,6 +26,7 @@ def test_settings_change_one_value_each() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
+        ("model.attention=softmx", "not 'softmx'; did you mean 'softmax'?"),
         ("train.stepz=3", "unknown setting 'train.stepz'; did you mean 'train.steps'?"),
         ("training.steps=3", "unknown setting 'training.steps'; did you mean 'train.steps'?"),
         ("steps=3", "unknown setting 'steps'"),

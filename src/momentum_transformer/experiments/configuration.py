@@ -48,6 +48,14 @@ def nearest(kind: str, given: str, allowed: Sequence[str]) -> ConfigurationError
     return ConfigurationError(f"unknown {kind} {given!r}{hint} (known: {', '.join(allowed)})")
 
 
+def not_among(name: str, given: object, allowed: Collection[object]) -> ConfigurationError:
+    """An error for a value that is none of these, which suggests the closest word."""
+    known = ", ".join(map(repr, allowed))
+    close = difflib.get_close_matches(str(given), [str(one) for one in allowed], n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return ConfigurationError(f"{name} must be one of {known}, not {shown(given)}{hint}")
+
+
 def to_json(config: Any) -> dict[str, Any]:
     """Nested dataclasses as nested dictionaries, exactly as a JSON file gives them back."""
     plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
@@ -163,8 +171,7 @@ def _hints(kind: Any) -> Mapping[str, Any]:
 def _convert(value: Any, hint: Any, name: str) -> Any:
     if get_origin(hint) is Literal:
         if not isinstance(value, str | int | None) or value not in get_args(hint):
-            known = ", ".join(map(repr, get_args(hint)))
-            raise ConfigurationError(f"{name} must be one of {known}, not {shown(value)}")
+            raise not_among(name, value, get_args(hint))
         return value
     if get_origin(hint) is tuple:
         kinds = get_args(hint)

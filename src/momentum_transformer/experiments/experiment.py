@@ -13,11 +13,11 @@ SCALES = ("tiny", "small", "medium", "paper")
 
 def check_scale(experiment: str, scale: str, lacks: Sequence[str] = ()) -> None:
     """Refuse a scale that does not exist, or that this experiment lacks."""
+    known = [name for name in SCALES if name not in lacks]
     if scale not in SCALES:
-        raise nearest("scale", scale, SCALES)
+        raise nearest("scale", scale, known)
     if scale in lacks:
-        known = ", ".join(name for name in SCALES if name not in lacks)
-        raise ConfigurationError(f"{experiment} has no scale {scale!r} (known: {known})")
+        raise ConfigurationError(f"{experiment} has no scale {scale!r} (known: {', '.join(known)})")
 
 
 class MakeTask(Protocol):

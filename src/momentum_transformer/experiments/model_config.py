@@ -22,7 +22,7 @@ from ..layers.short_convolution import ShortConvolution
 from ..layers.situation import Mixer
 from ..models.encoder import Encoder
 from ..training.allocator import available_memory
-from .configuration import ConfigurationError, from_json, nearest, paths, shown
+from .configuration import from_json, nearest, not_among, paths
 from .mixer_settings import HybridSettings
 from .named_models import ALL_MODELS, BY_NAME, MIXERS
 
@@ -113,8 +113,7 @@ class ModelConfig:
         for group, (name, kinds) in GROUPS.items():
             chosen = values.get(name, getattr(cls, name))
             if not isinstance(chosen, str) or chosen not in kinds:
-                known = ", ".join(map(repr, kinds))
-                raise ConfigurationError(f"model.{name} must be one of {known}, not {shown(chosen)}")
+                raise not_among(f"model.{name}", chosen, kinds)
             found[group] = kinds[chosen]
         return found
 
