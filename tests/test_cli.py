@@ -102,6 +102,16 @@ def test_of_many_processes_one_speaks(capsys: pytest.CaptureFixture[str], monkey
     [
         (["trian"], "momentum: unknown command 'trian'; did you mean 'train'?"),
         (["train", "copy", "--modle", "x"], "momentum: unknown option '--modle'; did you mean '--model'?"),
+        (["generate", "--promt", "x"], "momentum: unknown option '--promt'; did you mean '--prompt'?"),
+        (["generate", "r/text", "--cuont", "4"], "momentum: unknown option '--cuont'; did you mean '--count'?"),
+        (["--version", "extra"], "momentum: --version stands alone, without 'extra'"),
+        (["version"], "momentum: unknown command 'version'; did you mean '--version'?"),
+        (
+            ["train", "text", "--source", "a", "--source", "b"],
+            "momentum: --source is given more than once; give it once, with all that it takes behind it\n",
+        ),
+        (["train", "copy", "--seed=1", "--seed", "2"], "momentum: --seed is given more than once; give it once\n"),
+        (["train", "text", "--scale", "medum"], "momentum: unknown scale 'medum' (known: tiny, small, paper)\n"),
         (["train", "copy", "--source", "x"], "momentum: --source is not for copy: momentum train copy --help"),
         ([], "momentum: which command? one of list, train, "),
         (["--verison"], "momentum: unknown option '--verison'; did you mean '--version'?"),

@@ -65,7 +65,10 @@ def parse(
         raise UsageError(f"which command? one of {', '.join(named)}; momentum --help shows what they do")
     name = words[0] if words[0] in named else None
     if name is None and words[0] not in ("-h", "--help"):
-        kind, known = ("option", ["--help", "--version"]) if words[0].startswith("-") else ("command", [*named])
+        if words[0] == "--version":
+            raise UsageError(f"--version stands alone, without {words[1]!r}")
+        alone = ["--help", "--version"]
+        kind, known = ("option", alone) if words[0].startswith("-") else ("command", [*named, *alone])
         raise UsageError(f"unknown {kind} {words[0]!r}; {_nearest(words[0], known)}momentum --help shows all")
     if name is not None:
         subject, flags = _subject(name, words[1:]), APPLIES.get(name, {})
@@ -137,25 +140,44 @@ def _check(
     subject: str | None,
     check_subject: Callable[[str, str], None],
 ) -> None:
-    """Refuse the first option that this command does not have."""
-    known = {"-h": "", "--help": ""}
-    for field in dataclasses.fields(kind):
-        flag = {"settings": "set"}.get(field.name, field.name).replace("_", "-")
-        known[f"--{flag}"] = field.name
-        if field.type in (bool, "bool"):
-            known[f"--no-{flag}"] = field.name
+    """Refuse the first option that this command does not have, and one that is given again."""
+    known, once = _flags(kind)
+    first = next((word for i, word in enumerate(words) if not _is_value(words, i)), None)
+    if first is None and name == "generate":  # what it is about was guessed
+        suggested = list(known)
+    else:
+        suggested = [flag for flag, field in known.items() if field not in hidden]
+    seen: set[str] = set()
     for word in words:
         option = word.partition("=")[0].replace("_", "-")
         if not option.startswith("--") or option == "--":
             continue
         if option not in known:
-            close = _nearest(option, [flag for flag, field in known.items() if field not in hidden])
+            close = _nearest(option, suggested)
             raise UsageError(f"unknown option {option!r}; {close}momentum {name} --help shows all")
+        if option in seen and option in once:
+            raise UsageError(f"{option} is given more than once; give it once{once[option]}")
+        seen.add(option)
         if known[option] in hidden and "--help" not in words:
             if subject:
                 check_subject(name, subject)
-            about = next((f" {word}" for i, word in enumerate(words) if not _is_value(words, i)), "")
+            about = "" if first is None else f" {first}"
             raise UsageError(f"{option} is not for {subject or 'this'}: momentum {name}{about} --help shows what is")
+
+
+def _flags(kind: type) -> tuple[dict[str, str], dict[str, str]]:
+    """The field of each flag of a command; and the flags that stand once, with how several values are given."""
+    known, once = {"-h": "", "--help": ""}, {}
+    for field in dataclasses.fields(kind):
+        if tyro.conf.Positional in getattr(field.type, "__metadata__", ()):
+            continue
+        flag = {"settings": "set"}.get(field.name, field.name).replace("_", "-")
+        known[f"--{flag}"] = field.name
+        if field.type in (bool, "bool"):
+            known[f"--no-{flag}"] = field.name
+        elif field.name != "settings":
+            once[f"--{flag}"] = ", with all that it takes behind it" if isinstance(field.default, tuple) else ""
+    return known, once
 
 
 def _nearest(given: str, known: Any) -> str:
