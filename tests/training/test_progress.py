@@ -68,4 +68,16 @@ def test_without_a_terminal_an_evaluation_is_one_line(capsys: pytest.CaptureFixt
     with Progress("copy linear", 100, 0, leads=True) as progress:
         progress.validated(50, {"loss": 0.5})
         progress.sampled("not shown")
-    assert capsys.readouterr().out == "copy linear  step 50/100  validation loss 0.5000\n"
+    assert capsys.readouterr().out == "copy linear  step 50/100  validation: loss 0.5000\n"
+
+
+def test_without_a_terminal_scores_are_in_words_and_lines_have_eighty_columns(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scores = {"loss": 2.0123, "bits_per_byte": 2.9034, "nats_per_character": 2.0124, "perplexity": 7.4823}
+    with Progress("text momentum-delta", 2000, 0, leads=True) as progress:
+        progress.validated(200, scores)
+    said = capsys.readouterr().out
+    assert "bits per byte 2.9034" in said
+    assert "nats per character 2.0124" in said
+    assert all(len(line) <= 80 for line in said.splitlines())

@@ -3,6 +3,7 @@
 A terminal that has been closed stops nothing: there is a run to be saved.
 """
 
+import sys
 import textwrap
 from contextlib import suppress
 from types import TracebackType
@@ -17,6 +18,7 @@ from rich.text import Text
 WIDE = 120  # columns of a terminal from which more than the least is shown
 SAMPLE = 4  # lines of a sample that a terminal shows
 KEPT = "\xa0"  # a space at which no line ends
+LOGGED = 80  # columns of a line where there is no terminal
 OTHERS = 50  # columns of what stands behind the name, where it is the least
 
 
@@ -93,12 +95,12 @@ class Progress:
                 self.bar.update(self.task, completed=step, status=f"loss {line['loss']:.4f}", more=more)
 
     def validated(self, step: int, metrics: dict[str, float]) -> None:
-        self.validation = "validation " + " ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        self.validation = in_words("validation", metrics, sys.maxsize)
         if self.bar is None:
             rate = f"  {self.rate:,.0f} tokens/s" if self.rate else ""
-            line = f"{self.title}  step {step}/{self.steps}  {self.validation}{rate}"
+            lines = in_words(f"{self.title}  step {step}/{self.steps}  validation", metrics, LOGGED, rate)
             with suppress(OSError):
-                self.console.print(line, highlight=False, soft_wrap=True)
+                self.console.print(lines, highlight=False, soft_wrap=True)
         else:
             with suppress(OSError):
                 lines = in_words(f"step {step}", metrics, self.console.width)
