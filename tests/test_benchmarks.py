@@ -1,9 +1,11 @@
 """Benchmarks measure what they say, and note it where the report looks for it."""
 
+import io
 import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from momentum_transformer.bench import blocks, contexts
 from momentum_transformer.bench import decoding_speed as decoding
@@ -11,6 +13,7 @@ from momentum_transformer.bench import kernel_profile as profile
 from momentum_transformer.bench import older_version as versions
 from momentum_transformer.bench import sequence_scaling as scaling
 from momentum_transformer.bench import translation_speed as translation
+from momentum_transformer.bench.attention_tables import contestants_table, terminal
 from momentum_transformer.bench.picture_speed import MEMBERS, measure, subjects, trained, untrained
 from momentum_transformer.experiments.pictures.picture_task import PICTURE_MODELS
 from momentum_transformer.experiments.runs import Request, run_training
@@ -130,3 +133,18 @@ def test_scaling_measures_what_processes_send() -> None:
     border = (taps - 1) * (taps - 1 + 3 * width)
     assert two["bytes"] == two["bytes_when_short"] == 2 * 4 * (state + border)  # there and back, four bytes each
     assert two["messages"] == 4
+
+
+def test_names_of_contestants_are_whole_in_eighty_columns() -> None:
+    name = "linear_attention_transformer"
+    for first in (name, name[:24]):
+        record = {
+            "contestants": [
+                {"name": first, "computes": "linear", "status": "agrees", "error": 1e-7, "reason": "x " * 60}
+            ]
+        }
+        console = Console(width=80, file=io.StringIO())
+        with console.capture() as capture:
+            console.print(terminal(contestants_table(record)))
+        assert "…" not in capture.get()
+        assert first[:18] in capture.get()

@@ -129,7 +129,13 @@ def terminal(table: Table) -> rich.table.Table:
     for i, column in enumerate(table.columns):
         numbers = i > 0 and any(row[i][:1].isdigit() for row in table.rows)
         header = escape(column.replace(" ", "\n") if numbers else column)
-        drawn.add_column(header, justify="right" if numbers else "left", no_wrap=numbers or (i == 0 and short))
+        drawn.add_column(
+            header,
+            justify="right" if numbers else "left",
+            no_wrap=numbers or (i == 0 and short),
+            min_width=max(len(row[0]) for row in table.rows) if i == 0 and short and table.rows else None,
+            overflow="ellipsis" if numbers else "fold",  # names and reasons stay whole
+        )
     for row in table.rows:
         drawn.add_row(*(f"[{COLOURS[cell]}]{cell}[/]" if cell in COLOURS else escape(cell) for cell in row))
     return drawn
