@@ -122,7 +122,7 @@ class Generate:
     count: int = 64
     """How many pictures."""
     out: MaybePath = None
-    """The grid, a PNG; by default samples/grid.png in the run directory, grid.png without one."""
+    """The grid, a PNG; by default samples/drawn.png in the run directory, grid.png without one."""
     temperature: MaybeNumber = None
     """Below 1 more likely ones, above 1 wilder ones; by default 1 for pictures, 0.8 for text."""
     seed: int = 0

@@ -37,10 +37,11 @@ def test_generate_writes_what_was_asked_for(trained: Path, tmp_path: Path, capsy
     assert len(list((tmp_path / "singles").iterdir())) == 5
 
 
-def test_the_grid_goes_into_the_run_directory_by_default(trained: Path) -> None:
+def test_the_grid_goes_into_the_run_directory_by_default_beside_its_sample(trained: Path) -> None:
     before = (trained / "samples" / "grid.png").read_bytes()
     assert run("generate", str(trained), "--count", "4", "--temperature", "0.5") == 0
-    assert (trained / "samples" / "grid.png").read_bytes() != before
+    assert (trained / "samples" / "grid.png").read_bytes() == before
+    assert (trained / "samples" / "drawn.png").read_bytes() != before
 
 
 def test_offset_completes_test_images(trained: Path, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def _(command: options.Generate) -> int:
         temperature=heat.get("temperature", 1.0),
         seed=command.seed,
         offset=command.offset,
-        out=command.out or (command.run / "samples" / "grid.png" if command.run else Path("grid.png")),
+        out=command.out or (command.run / "samples" / "drawn.png" if command.run else Path("grid.png")),
         gif=command.gif,
         singles=command.singles,
         checkpoint=command.checkpoint,
