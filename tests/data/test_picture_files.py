@@ -121,6 +121,7 @@ def test_colours_of_a_palette_and_of_print_become_rgb() -> None:
         (b"hello, I am no picture", "bad.png is not a PNG or JPEG picture"),
         (b"", "bad.png is empty"),
         (encoded(ramp(64, 64))[:-60], r"bad.png is cut off or damaged \("),
+        *((encoded(ramp(64, 64))[:-short], r"bad.png is cut off or damaged \(") for short in (1, 13, 16, 20)),
         (encoded(ramp(64, 64), "JPEG")[:300], r"bad.png is cut off or damaged \("),
         (encoded(ramp(64, 64))[:20], r"bad.png is"),
         (huge_png(9_000), "bad.png has 9,000 x 9,000 pixels; 67,108,864 are the most"),
@@ -128,7 +129,18 @@ def test_colours_of_a_palette_and_of_print_become_rgb() -> None:
         (animated_png(), "bad.png is animated, with 3 frames"),
         (encoded(ramp(), "GIF"), "bad.png is not a PNG or JPEG picture"),
     ],
-    ids=["text", "empty", "cut png", "cut jpeg", "header only", "bomb", "giant", "animated", "gif"],
+    ids=[
+        "text",
+        "empty",
+        "cut png",
+        *(f"cut {short}" for short in (1, 13, 16, 20)),
+        "cut jpeg",
+        "header only",
+        "bomb",
+        "giant",
+        "animated",
+        "gif",
+    ],
 )
 def test_what_is_no_whole_picture_is_named(tmp_path: Path, content: bytes, message: str) -> None:
     source = folder_of(tmp_path)

@@ -31,6 +31,7 @@ MOST_PICTURES = 2**20
 MOST_MEMORY = 2**31  # bytes of all pictures together, at their final size
 FEWEST = 10
 ENCODING = 1  # to be raised when the same files should be encoded anew
+PNG_END = b"IEND\xaeB`\x82"
 BROKEN = (OSError, SyntaxError, ValueError, EOFError, IndexError, TypeError, KeyError, struct.error, zlib.error)
 
 
@@ -120,6 +121,8 @@ def read_picture(name: str, content: bytes, *, size: int, colour: bool) -> np.nd
             # pillow warns of broken metadata, which we do not use, and of large pictures, which we refuse
             warnings.simplefilter("ignore")
             image: Any = Image.open(io.BytesIO(content), formats=("PNG", "JPEG"))
+            if image.format == "PNG" and PNG_END not in content:  # pillow does not miss all of it
+                raise EOFError("its end is missing")
             width, height = image.size
             frames = getattr(image, "n_frames", 1) if image.format == "PNG" else 1
             if frames == 1 and width * height <= MOST_PIXELS:
