@@ -69,7 +69,7 @@ def test_texts_with_labels(
         follow(line, monkeypatch)
     assert len(Path("labels.tsv").read_text().splitlines()) == len(rows)
     page = Path("report", "index.html").read_text()
-    assert "Confusion matrix of momentum, test split" in page
+    assert "Confusion matrix of momentum, seed 0, test split" in page
     assert json.loads(Path("exported", "config.json").read_text())["id2label"] == {"0": "bad", "1": "good"}
     capsys.readouterr()
     (code,) = re.findall(r"```python\n(.*?)```", PARTS["Texts with labels"], flags=re.DOTALL)

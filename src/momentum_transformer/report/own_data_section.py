@@ -110,7 +110,8 @@ def _matrix(run: Run) -> tuple[Table, ...]:
         (label, *(f"{count:,}" for count in row if whole), f"{sum(row):,}", f"{100 * f1[label]:.2f}")
         for label, row in zip(labels, counts, strict=True)
     )
-    return (Table(f"Confusion matrix of {run.request.model}, test split: true label → prediction", columns, rows),)
+    who = f"{run.request.model}, seed {run.request.seed}"
+    return (Table(f"Confusion matrix of {who}, test split: true label → prediction", columns, rows),)
 
 
 def _figure(found: Sequence[Group], best: Run) -> Figure:
@@ -133,7 +134,7 @@ def _heat(axis: Axes, run: Run) -> None:
     labels, counts = run.confusion["labels"], np.array(run.confusion["counts"], dtype=float)
     shares = counts / counts.sum(1, keepdims=True)
     axis.grid(False)
-    axis.set_title(f"{run.request.model}: % of each true label", fontsize=9)
+    axis.set_title(f"{run.request.model}, seed {run.request.seed}: % of each true label", fontsize=9)
     axis.set_xlabel("predicted")
     axis.set_ylabel("true")
     if len(labels) > MOST_LABELS:
