@@ -57,6 +57,10 @@ def test_pictures_of_your_own_are_learned_and_drawn(tmp_path: Path, capsys: pyte
     assert (out / "samples" / "grid.png").is_file()
     assert run("generate", out, "--count", 2, "--offset", 8, "--out", tmp_path / "grid.png") == 0
     assert (tmp_path / "grid.png").is_file()
+    sample = (out / "samples" / "grid.png").read_bytes()
+    assert run("generate", out, "--count", 2, "--gif", tmp_path / "drawing.gif") == 0
+    assert (out / "samples" / "grid.png").read_bytes() == sample  # what the report shows
+    assert (out / "samples" / "drawn.png").is_file()
     capsys.readouterr()
     assert run("evaluate", out, "--split", "test") == 0
     assert "bits_per_dim: " in capsys.readouterr().out
@@ -227,3 +231,12 @@ def test_a_long_path_of_a_table_makes_a_short_name_of_a_run(tmp_path: Path) -> N
     assert run("train", "table", "--source", source, "--scale", "tiny", "--runs", tmp_path / "runs") == 0
     (found,) = (tmp_path / "runs" / "table" / "momentum").iterdir()
     assert len(found.name) < 60
+
+
+def test_a_folder_and_a_run_of_another_kind_are_refused_with_what_to_do_instead(
+    labelled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("predict", labelled / "run", labelled) == 2
+    assert f"{labelled} is a folder, not a file of text; name a file in it" in capsys.readouterr().err
+    assert run("generate", labelled / "run") == 2
+    assert f", or use this one: momentum predict {labelled / 'run'}" in capsys.readouterr().err

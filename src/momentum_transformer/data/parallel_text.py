@@ -194,7 +194,9 @@ def _decode(path: Path) -> str:
     except FileNotFoundError:
         raise DataError(f"there is no file {path}; check the path") from None
     except UNREADABLE as error:
-        raise DataError(f"{path} cannot be read: {error}; delete it and get it again") from None
+        if path.is_dir():
+            raise DataError(f"{path} is a folder, not a file of text; name a file in it") from None
+        raise DataError(f"{path} cannot be read: {error}; get it again, or name another one") from None
     try:
         return content.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:

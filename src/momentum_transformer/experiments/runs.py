@@ -221,7 +221,10 @@ def load_task_of(
     request, _ = load_run(path)
     known = [experiment.name for experiment in experiments]
     if request.experiment not in known:
-        raise RunError(f"{path} is a run of {request.experiment}, which {cannot}; take a run of {', '.join(known)}")
+        use = EXPERIMENTS[request.experiment].use
+        own = f", or use this one: {use.replace('RUN', str(path))}" if use else ""
+        others = ", ".join(known)
+        raise RunError(f"{path} is a run of {request.experiment}, which {cannot}; take a run of {others}{own}")
     return load_task(path, which, data_dir)[0]
 
 
