@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from ..bounded import UNREADABLE, parse_json, read_tail
-from ..durable import UNFINISHED, HeldError, hold, is_held, make_folder, replace_file, sync
+from ..durable import UNFINISHED, HeldError, hold, make_folder, replace_file, sync
 from ..errors import UserError, one_line
 from .provenance import provenance
 from .records import LONGEST_LINE, read_metrics, read_object, read_samples
 
 FORMAT = 2  # of a run; in 1, config.json had the settings of all kinds of model side by side
-METRICS, SAMPLES = "metrics.jsonl", "samples.jsonl"
-OWNER = "owner.lock"
+METRICS, SAMPLES, OWNER = "metrics.jsonl", "samples.jsonl", "owner.lock"
 PARTS = ("checkpoint", "samples")  # folders of a run
 MOST_FAILURE = 10_000  # bytes of failure.txt
 PATIENCE = 10.0  # seconds for an owner that is about to end
@@ -71,10 +70,6 @@ class RunDirectory:
             except OSError as error:
                 raise RunError(f"{self.path} cannot be used ({error}); name another place with --out") from None
             yield
-
-    def is_owned(self) -> bool | None:
-        """Whether a process writes here; None where that cannot be told, as in a copy without its lock."""
-        return is_held(self.path / OWNER)
 
     def _remove_unfinished(self) -> None:
         """Files that a killed process was writing: in the places of a run only, since --out may name any folder."""

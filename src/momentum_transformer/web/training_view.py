@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ..bounded import parse_json, read_bounded
-from ..training.run_directory import RunDirectory, RunError, find_runs
+from ..durable import is_held
+from ..training.run_directory import OWNER, RunDirectory, RunError, find_runs
 from .messages import finite
 
 MOST_RUNS = 12  # those with the latest news
@@ -118,7 +119,7 @@ class Watched:
                 self.curves[kind] = curve[::2]
 
     def shown(self, now: float) -> dict[str, Any]:
-        owned = None if self.is_finished else self.run.is_owned()
+        owned = None if self.is_finished else is_held(self.run.path / OWNER)
         if owned is None:
             owned = now - _modified(self.run.path / "metrics.jsonl") < SILENT_SECONDS
         state = "finished" if self.is_finished else "under way" if owned else "stopped"
