@@ -1,6 +1,8 @@
 """Configurations survive JSON, and wrong settings name the nearest right one."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -65,8 +67,19 @@ def test_an_unknown_scale_says_what_is_right() -> None:
 
 
 def test_run_directories_tell_runs_apart() -> None:
-    from pathlib import Path
-
     plain, changed = Request("copy", "linear", "small", 3), Request("copy", "linear", "small", 3, ("model.beta=0.5",))
     assert plain.directory(Path("runs")) == Path("runs/copy/linear/small-seed3")
     assert changed.directory(Path("runs")) == Path("runs/copy/linear/small-seed3,model.beta=0.5")
+
+
+def test_a_run_on_data_of_ones_own_is_named_after_the_file_and_other_data_has_another_name() -> None:
+    columns = ("data.label_column=1", "data.text_column=2")
+    several = (
+        ("data.source=a/reviews.tsv",),
+        ("data.source=b/reviews.tsv",),
+        ("data.source=a/reviews.tsv", *columns),
+        ("data.source=a/reviews.tsv", *columns[::-1], "train.steps=5"),
+    )
+    names = [Request("table", "linear", "tiny", 0, settings).directory(Path("runs")).name for settings in several]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch("tiny-seed0,reviews-[0-9a-f]{6}(,train.steps=5)?", name) for name in names)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,9 @@ from ..training.task import HasTest, KnowsItsRun, Task
 from . import EXPERIMENTS
 from .configuration import ConfigurationError, from_json, nearest, override, paths, to_json
 from .experiment import Experiment
+from .run_names import run_name
 
 LARGEST_SEED = 10**9
-LONGEST_NAME = 200  # of a run's folder; file systems allow 255 bytes
 INTERRUPTED = 130  # the exit code of a run that was stopped and saved
 SHOWN = 8  # metrics of the test split on the terminal; all are in metrics.jsonl
 
@@ -58,10 +57,7 @@ class Request:
 
     def directory(self, root: Path) -> Path:
         """runs/<experiment>/<model>/<scale>-seed<k>, with what was changed by --set behind it."""
-        changed = sorted(self.settings)
-        name = ",".join((f"{self.scale}-seed{self.seed}", *changed)).replace("/", "_")
-        if len(name.encode()) > LONGEST_NAME:
-            name = ",".join((f"{self.scale}-seed{self.seed}", *map(_shortened, changed)))
+        name = run_name(f"{self.scale}-seed{self.seed}", self.settings)
         return root / self.experiment / self.model / name
 
 
@@ -90,13 +86,6 @@ def refuse_unused(requests: Sequence[Request]) -> None:
     for path, message in unused.items():
         if path not in used:
             raise ConfigurationError(message)
-
-
-def _shortened(setting: str) -> str:
-    """A setting with a digest in place of a long value."""
-    name, _, value = setting.partition("=")
-    digest = sha256(value.encode()).hexdigest()[:16]
-    return f"{name}={value if len(value) <= len(digest) else digest}".replace("/", "_")
 
 
 def train_words(request: Request, place: Sequence[str], data_dir: Path | None = None) -> list[str]:
