@@ -112,6 +112,7 @@ def test_of_many_processes_one_speaks(capsys: pytest.CaptureFixture[str], monkey
         ),
         (["train", "copy", "--seed=1", "--seed", "2"], "momentum: --seed is given more than once; give it once\n"),
         (["train", "text", "--scale", "medum"], "momentum: unknown scale 'medum' (known: tiny, small, paper)\n"),
+        (["train", "copy", "--out", ""], "momentum: --out is empty; name a place"),
         (["train", "copy", "--source", "x"], "momentum: --source is not for copy: momentum train copy --help"),
         ([], "momentum: which command? one of list, train, "),
         (["--verison"], "momentum: unknown option '--verison'; did you mean '--version'?"),

@@ -148,8 +148,10 @@ def _check(
     else:
         suggested = [flag for flag, field in known.items() if field not in hidden]
     seen: set[str] = set()
-    for word in words:
+    for word, after in zip(words, (*words[1:], None), strict=True):
         option = word.partition("=")[0].replace("_", "-")
+        if word == "--out=" or (word == "--out" and after == ""):
+            raise UsageError("--out is empty; name a place, or leave --out away")
         if not option.startswith("--") or option == "--":
             continue
         if option not in known:

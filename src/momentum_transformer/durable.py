@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import IO
 
 WRITING = ".writing"  # how the name of an unfinished file ends
-UNFINISHED = (f"*{WRITING}", ".tmp*")  # ours, and those of safetensors
 
 
 class HeldError(Exception):

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from momentum_transformer.durable import UNFINISHED
+from momentum_transformer.durable import WRITING
 from momentum_transformer.training.checkpoint import CheckpointError, read_checkpoint
 from momentum_transformer.training.run_directory import RunDirectory, RunError
 
@@ -29,7 +29,11 @@ def tensors(path: Path) -> dict[str, Any]:
 
 def leftovers(folder: Path) -> list[str]:
     """Temporary files that nobody removed."""
-    return sorted(str(path.relative_to(folder)) for pattern in UNFINISHED for path in folder.rglob(pattern))
+    return sorted(
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.name.endswith(WRITING) or path.name.startswith(".tmp")
+    )
 
 
 def evidence(path: Path) -> dict[str, Any]:

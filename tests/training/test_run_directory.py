@@ -141,6 +141,7 @@ def test_an_owner_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
 )
 def test_a_torn_last_line_is_repaired_and_never_glued_to(torn: str, kept: str, tmp_path: Path) -> None:
     first = '{"kind": "train", "step": 1}\n'
+    (tmp_path / "config.json").write_text("{}")
     (tmp_path / "metrics.jsonl").write_text(first + torn)
     run = RunDirectory(tmp_path)
     with run.owned():
@@ -149,24 +150,32 @@ def test_a_torn_last_line_is_repaired_and_never_glued_to(torn: str, kept: str, t
 
 
 def test_a_log_without_an_end_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
     (tmp_path / "samples.jsonl").symlink_to("/dev/zero")
     with pytest.raises(RunError, match="cannot be used \\(it is not a file\\)"), RunDirectory(tmp_path).owned():
         pass
 
 
-def test_temporary_files_of_dead_processes_are_removed(tmp_path: Path) -> None:
-    (tmp_path / "checkpoint").mkdir()
-    left = [tmp_path / "config.json.writing", tmp_path / "checkpoint" / "last.safetensors.writing"]
-    left.append(tmp_path / "checkpoint" / ".tmpAb12")
-    for path in left:
-        path.write_text("half")
-    (tmp_path / "other" / "checkpoint").mkdir(parents=True)
-    others = [tmp_path / name for name in ("notes.txt", ".tmpnotes", "other/.tmpx", "other/checkpoint/a.writing")]
-    for path in others:
-        path.write_text("the user's")
+LEFT = ("provenance.json.writing", "checkpoint/last.safetensors.writing", "checkpoint/.tmpAb12cD")
+OTHERS = ("novel.writing", ".tmpnotes", "samples/.tmpdata", "checkpoint/sub/a.writing", "checkpoint/a.writing")
+
+
+def test_temporary_files_of_dead_processes_are_removed_and_no_others(tmp_path: Path) -> None:
+    for name in ("config.json", *LEFT, *OTHERS):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}\n")
     with RunDirectory(tmp_path).owned():
-        assert not any(path.exists() for path in left)
-    assert all(path.exists() for path in others)
+        assert not any((tmp_path / name).exists() for name in LEFT)
+    assert all((tmp_path / name).exists() for name in OTHERS)
+
+
+def test_a_folder_that_holds_no_run_is_left_as_it_is(tmp_path: Path) -> None:
+    for name in (*LEFT, *OTHERS, "samples.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    with RunDirectory(tmp_path).owned():
+        pass
+    assert all((tmp_path / name).read_text() == "mine" for name in (*LEFT, *OTHERS, "samples.jsonl"))
 
 
 def test_a_file_is_on_the_disk_before_it_takes_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,14 +19,22 @@ from pathlib import Path
 from typing import Any
 
 from ..bounded import UNREADABLE, parse_json, read_tail
-from ..durable import UNFINISHED, HeldError, hold, make_folder, replace_file, sync
+from ..durable import WRITING, HeldError, hold, make_folder, replace_file, sync
 from ..errors import UserError, one_line
 from .provenance import provenance
 from .records import LONGEST_LINE, read_metrics, read_object, read_samples
 
 FORMAT = 2  # of a run; in 1, config.json had the settings of all kinds of model side by side
 METRICS, SAMPLES, OWNER = "metrics.jsonl", "samples.jsonl", "owner.lock"
-PARTS = ("checkpoint", "samples")  # folders of a run
+WRITTEN = {  # what runs replace in one step, folder by folder
+    "": (
+        *("config.json", "provenance.json", METRICS, SAMPLES, "failure.txt"),
+        *("vocabulary.json", "vocabulary.model", "labels.json"),
+    ),
+    "checkpoint": ("last.safetensors", "best.safetensors"),
+    "samples": ("grid.png", "test.txt", "steps.jsonl"),
+}
+SCRATCH = ".tmp" + "[A-Za-z0-9]" * 6  # unfinished files of safetensors
 MOST_FAILURE = 10_000  # bytes of failure.txt
 PATIENCE = 10.0  # seconds for an owner that is about to end
 
@@ -63,8 +71,9 @@ class RunDirectory:
             try:
                 make_folder(self.path)
                 stack.enter_context(hold(self.path / OWNER, note, patience=PATIENCE))
-                self._remove_unfinished()
-                self._repair_logs()
+                if self.exists():  # --out may name any folder
+                    self._remove_unfinished()
+                    self._repair_logs()
             except HeldError as held:
                 raise RunError(f"{self.path} is in use by {held}; wait for it to end, or stop it") from None
             except OSError as error:
@@ -72,10 +81,9 @@ class RunDirectory:
             yield
 
     def _remove_unfinished(self) -> None:
-        """Files that a killed process was writing: in the places of a run only, since --out may name any folder."""
-        own = self.path.glob(UNFINISHED[0])
-        below = (path for part in PARTS for pattern in UNFINISHED for path in (self.path / part).rglob(pattern))
-        for path in (*own, *below):
+        """Files that a killed process was writing, by the names that runs give them: users keep files here, too."""
+        named = [self.path / part / f"{name}{WRITING}" for part, names in WRITTEN.items() for name in names]
+        for path in (*named, *(self.path / "checkpoint").glob(SCRATCH)):
             if path.is_file() and not path.is_symlink():
                 path.unlink()
 
@@ -98,13 +106,11 @@ class RunDirectory:
     def refuse_to_overwrite(self) -> None:
         if self.exists():
             raise RunError(
-                f"{self.path} holds a run already; add --resume to carry it on, name another place with --out, "
-                f"or remove it: rm -r {self.path}"
+                f"{self.path} holds a run already; add --resume to carry it on, or name another place with --out"
             )
-        if self.last.exists() or (self.path / METRICS).exists():
+        if self.last.exists() or self._logs():
             raise RunError(
-                f"{self.path} holds what is left of a run, without its config.json; name another place with --out, "
-                f"or remove it: rm -r {self.path}"
+                f"{self.path} holds what is left of a run, without its config.json; name another place with --out"
             )
 
     def write(self, name: str, content: dict[str, Any]) -> None:
