@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from momentum_transformer.data.folder import DataError
 from momentum_transformer.data.packed_text import Windows
 from momentum_transformer.experiments.configuration import ConfigurationError
-from momentum_transformer.experiments.runs import Request, run_training
+from momentum_transformer.experiments.runs import Request, run_evaluation, run_training
 from momentum_transformer.experiments.text import TextTask
-from momentum_transformer.training.run_directory import RunDirectory
+from momentum_transformer.training.run_directory import RunDirectory, RunError
 
 
 @pytest.fixture
@@ -35,6 +35,19 @@ def test_a_text_is_trained_on_validated_and_tested(source: Path, tmp_path: Path)
     assert noted["nats_per_character"] > noted["loss"]  # ü has two bytes
     assert noted["perplexity"] == pytest.approx(math.exp(noted["loss"]))
     assert run.read("provenance.json")["data"]["tokens"].keys() == {"training", "validation", "test"}
+
+
+def test_a_run_goes_on_with_the_text_it_began_with_and_no_other(source: Path, tmp_path: Path) -> None:
+    request, text = Request("text", "delta", "tiny", settings=settings(source)), source.read_text()
+    run = RunDirectory(tmp_path / "run")
+    run_training(request, run.path, resume=False)
+    (run.path / "metrics.jsonl").write_text("")
+    source.write_text(text.replace("To", "OT"))
+    for again in (lambda: run_training(request, run.path, resume=True), lambda: run_evaluation(run.path, "best")):
+        with pytest.raises(RunError, match=r"has changed since the run began: its sha256 is .*; bring back the data"):
+            again()
+    source.write_text(text)
+    assert run_training(request, run.path, resume=True)
 
 
 class Even(nn.Module):

@@ -290,6 +290,14 @@ def test_counters_of_a_version_before_are_carried_on(tmp_path: Path) -> None:
     assert without_times(tmp_path) == expected
 
 
+def test_damaged_provenance_is_as_good_as_none(tmp_path: Path) -> None:
+    run_training(tiny(), tmp_path, resume=False)
+    (tmp_path / "metrics.jsonl").write_text("")
+    (tmp_path / "provenance.json").write_bytes(b"\0\xff{")
+    assert run_training(tiny(), tmp_path, resume=True)
+    assert RunDirectory(tmp_path).read("provenance.json")["command"]
+
+
 def test_why_an_attempt_failed_is_kept_until_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = CopyTask.batch
 

@@ -24,6 +24,7 @@ from ..training.task import HasTest, KnowsItsRun, Task
 from . import EXPERIMENTS
 from .configuration import ConfigurationError, from_json, nearest, override, paths, to_json
 from .experiment import Experiment
+from .origin import has_digest, refuse_other_data, remembered, stored_provenance
 from .run_names import run_name
 
 LARGEST_SEED = 10**9
@@ -110,7 +111,7 @@ def run_training(request: Request, out: Path, *, resume: bool, data_dir: Path | 
             Console(highlight=False, soft_wrap=True, markup=False).print(
                 f"{run.path} began when defaults were others, and goes on with {_changed(config, request)}"
             )
-        task = make_task(request, config, run, data_root(data_dir, _remembered(run) if begun else None))
+        task = make_task(request, config, run, data_root(data_dir, remembered(run) if begun else None))
         _led(world, lambda: bool(task.prepare()))  # one process downloads, the others wait and find the files
         origin = task.prepare()
 
@@ -122,8 +123,10 @@ def run_training(request: Request, out: Path, *, resume: bool, data_dir: Path | 
             ):  # nor has another process finished it since the check above
                 keep = task.keep if isinstance(task, KnowsItsRun) else lambda: None
                 run.create({**to_json(request), "config": to_json(config)}, origin, keep)
-            elif not (run.path / "provenance.json").exists():  # an older version was killed before it wrote this
+            elif stored_provenance(run) is None:  # an older version was killed before it wrote this, or it is damaged
                 run.write("provenance.json", provenance() | {"data": origin})
+            else:
+                refuse_other_data(run, origin)
             return True
 
         _led(world, own)
@@ -132,7 +135,7 @@ def run_training(request: Request, out: Path, *, resume: bool, data_dir: Path | 
             finished = train(task, config.train, run=run, world=world, seed=request.seed, title=title)
         if finished:
             if config.train.parallel == "fsdp":  # a model whose weights are in one place
-                task = make_task(request, config, run, data_root(data_dir, _remembered(run)))
+                task = make_task(request, config, run, data_root(data_dir, remembered(run)))
                 task.model.to(world.device)
                 task.prepare()
             _conclude(task, run, world)
@@ -196,7 +199,7 @@ def load_task(path: Path, which: str = "best", data_dir: Path | None = None) -> 
     """The task of a run with its trained weights, from its best or last checkpoint. Its data is loaded when needed."""
     request, config = load_run(path)
     run = RunDirectory(path)
-    task = make_task(request, config, run, data_root(data_dir, _remembered(run)))
+    task = make_task(request, config, run, data_root(data_dir, remembered(run)))
     load_model(run.best if which == "best" else run.last, task.model)
     return task, request, config
 
@@ -226,6 +229,8 @@ def run_evaluation(
         raise nearest("split", split, ("validation", "test"))
     if split == "test" and not isinstance(task, HasTest):
         raise RunError(f"{path} is a run of {request.experiment}, which has no test split")
+    if has_digest(RunDirectory(path)):
+        refuse_other_data(RunDirectory(path), task.prepare())
     with join_world() as world:
         task.model.to(world.device)
         if split == "test":
@@ -279,11 +284,3 @@ def _score_test(task: Task, config: Any, run: RunDirectory, world: World, which:
         _, progress = read_checkpoint(run.best if which == "best" else run.last)
         run.append_metrics({"kind": "test", "step": progress.get("step", 0), "checkpoint": which, **metrics})
     return metrics
-
-
-def _remembered(run: RunDirectory) -> str | None:
-    """Where the run found its data."""
-    if not (run.path / "provenance.json").exists():
-        return None
-    directory: str | None = run.read("provenance.json").get("data", {}).get("directory")
-    return directory
