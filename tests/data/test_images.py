@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from momentum_transformer.data import idx
+from momentum_transformer.data.cifar10_pickle import PickleError, read_pickle
 from momentum_transformer.data.folder import DataError, data_root
 from momentum_transformer.data.images import hold_out, is_here, load_images, pooled
 from momentum_transformer.data.order import batch_rows
@@ -144,6 +145,18 @@ def test_cifar10_is_the_same_in_every_version(version: str, packed: bool, tmp_pa
     assert images.train.labels.tolist() == [*batches["data_batch_1"][:, 0], *batches["data_batch_2"][:, 0]]
     assert images.train.images[0, 5, 6].tolist() == [first[1 + plane * 1024 + 5 * 32 + 6] for plane in range(3)]
     assert images.note == "a subset: 14 of 50,000 training images, 7 of 10,000 test images"
+
+
+@pytest.mark.parametrize("values", [b"}" * 10**6, b"(" * 10**6, b")" * 10**6, b"]" * 10**6])
+def test_a_batch_of_a_million_values_is_not_made(values: bytes) -> None:
+    with pytest.raises(PickleError, match="has more than 200,000 values"):
+        read_pickle(b"\x80\x02" + values + b".")
+
+
+def test_a_whole_batch_is_within_the_limit() -> None:
+    """As Python 3 writes it into an old pickle, where a name takes nine opcodes."""
+    names = [f"leptodactylus_pentadactylus_s_{i:06}.png".encode() for i in range(10_000)]
+    assert read_pickle(pickle.dumps({b"labels": [3] * 10_000, b"filenames": names}, protocol=2))[b"filenames"] == names
 
 
 class Malicious:

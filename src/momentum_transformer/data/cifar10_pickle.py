@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+MOST = 200_000  # opcodes; a batch has 20,000 to 100,000, and each may make an object of 64 bytes out of one
 # opcodes whose argument is the value; genops reads no more than there is
 VALUES = {
     *("BININT", "BININT1", "BININT2", "INT", "LONG", "LONG1", "STRING", "BINSTRING", "SHORT_BINSTRING"),
@@ -120,7 +121,9 @@ def read_pickle(content: bytes) -> dict[Any, Any]:
     """The dictionary in the file, with arrays of bytes as numpy arrays."""
     machine = _Machine(len(content))
     try:
-        for opcode, argument, _ in pickletools.genops(content):
+        for done, (opcode, argument, _) in enumerate(pickletools.genops(content)):
+            if done == MOST:
+                raise PickleError(f"has more than {MOST:,} values, which no CIFAR-10 batch has")
             machine.step(opcode.name, argument)
         values = _expect(machine.stack[-1], dict)
     except PickleError:
