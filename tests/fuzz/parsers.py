@@ -26,6 +26,7 @@ from momentum_transformer.experiments.runs import Request, load_run, make_task
 from momentum_transformer.experiments.translation.translation_scoring import read_steps
 from momentum_transformer.report.collect import collect
 from momentum_transformer.training.checkpoint import load_model, load_optimizer, save_checkpoint
+from momentum_transformer.training.counters import counters_of
 from momentum_transformer.training.run_directory import RunDirectory
 from momentum_transformer.web.messages import parse_draw_request, parse_translate_request, parse_write_request
 
@@ -143,8 +144,8 @@ def _checkpoint_bytes() -> bytes:
 
 def _checkpoint(path: Path) -> None:
     model, optimizer = _trained()
-    load_model(path, model)
-    load_optimizer(path, optimizer)
+    counters = counters_of(load_model(path, model), path, steps=10)
+    load_optimizer(path, optimizer, counters.step)
 
 
 ARRAYS: cache.Arrays = {"tokens": np.arange(50, dtype=np.uint8), "labels": np.arange(3)}

@@ -189,6 +189,21 @@ BROKEN = {
         b'{"kind": "validation", "step": 1}\n{"kind": "end", "step": 1}\n',
         "line 1 has no loss",
     ),
+    "loss beyond floats": (
+        "metrics.jsonl",
+        b'{"kind": "validation", "step": 1, "loss": 1%s}\n{"kind": "end", "step": 1}\n' % (b"0" * 400),
+        "line 1 has no loss",
+    ),
+    "losses that are not numbers": (
+        "metrics.jsonl",
+        b'{"kind": "validation", "step": 1, "loss": NaN}\n{"kind": "end", "step": 1}\n',
+        "has no evaluation whose loss is a finite number",
+    ),
+    "evaluations before the first step": (
+        "metrics.jsonl",
+        b'{"kind": "validation", "step": 0, "loss": 1}\n{"kind": "end", "step": 1, "cpu_seconds": 1}\n',
+        "has no evaluation after step 0",
+    ),
     "checkpoint": ("checkpoint/best.safetensors", b"\x08", "best.safetensors is damaged"),
 }
 

@@ -17,7 +17,7 @@ from momentum_transformer.experiments.copy import CopyTask
 from momentum_transformer.experiments.runs import Request, load_task, run_training
 from momentum_transformer.training import interruption, run_directory
 from momentum_transformer.training.checkpoint import CheckpointError, read_checkpoint, save_checkpoint
-from momentum_transformer.training.loop import Counters
+from momentum_transformer.training.counters import Counters
 from momentum_transformer.training.run_directory import RunDirectory, RunError
 
 OWNER = """

@@ -86,6 +86,15 @@ def test_a_run_carried_on_from_a_checkpoint_forgets_what_came_after_it(tmp_path:
     assert (shown["step"], shown["train"]) == (10, [(10, 1.0)])
 
 
+def test_a_configuration_of_infinitely_many_steps_is_a_run_like_others(tmp_path: Path) -> None:
+    run = begin(tmp_path)
+    stored = json.loads((run / "config.json").read_text())
+    stored["config"] = {"train": {"steps": float("inf")}}
+    (run / "config.json").write_text(json.dumps(stored))
+    (shown,) = Watch([tmp_path]).runs()
+    assert (shown["steps"], shown["detail"]) == (None, "its config.json cannot be read")
+
+
 def test_what_is_shown_is_bounded(tmp_path: Path) -> None:
     for number in range(MOST_RUNS + 3):
         run = begin(tmp_path, f"run{number:02}")

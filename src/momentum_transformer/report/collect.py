@@ -1,5 +1,6 @@
 """What the report knows of a run: what was asked, and the curves that came of it."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from ..bounded import parse_json, read_tail
 from ..errors import UserError, one_line
 from ..experiments.runs import Request, load_run
+from ..training.records import is_number
 from ..training.run_directory import RunDirectory, RunError, find_runs
 
 TAIL_BYTES = 65_536  # of samples that are read
@@ -94,7 +96,8 @@ def _so_far(directory: RunDirectory, lines: list[dict[str, Any]]) -> str:
     if not reached:
         return "not finished"
     last, step = reached[-1], max(line["step"] for line in lines if "step" in line)
-    scores = ", ".join(f"{name} {value:.4f}" for name, value in last.items() if name not in BESIDES)
+    known = {name: value for name, value in last.items() if name not in BESIDES and value is not None}
+    scores = ", ".join(f"{name} {value:.4f}" for name, value in known.items())
     return f"not finished, {step:,} of {config.train.steps:,} steps; validation at step {last['step']:,}: {scores}"
 
 
@@ -115,7 +118,7 @@ def _check(line: dict[str, Any], directory: RunDirectory) -> None:
     if missing := [name for name in needed if name not in line]:
         raise RunError(f"{directory.path}/metrics.jsonl has a {kind} without {', '.join(missing)}")
     for name, value in line.items():
-        fits = isinstance(value, str) if name in NOTES else isinstance(value, int | float | None)
+        fits = isinstance(value, str) if name in NOTES else value is None or is_number(value)
         if kind in NEEDED and name not in UNREAD and not fits:
             raise RunError(f"{directory.path}/metrics.jsonl has a {kind} with a strange {name}")
 
@@ -127,8 +130,10 @@ def _load(directory: RunDirectory, lines: list[dict[str, Any]]) -> Run:
         _check(line, directory)
     evaluations = [line for line in lines if line["kind"] == "validation"]
     seconds = next(line.get("cpu_seconds") for line in lines if line["kind"] == "end")
-    if not evaluations:
-        raise RunError(f"{directory.path}/metrics.jsonl has no evaluation")
+    if not evaluations or not evaluations[-1]["step"]:
+        raise RunError(f"{directory.path}/metrics.jsonl has no evaluation after step 0")
+    if not any(math.isfinite(line["loss"]) for line in evaluations):
+        raise RunError(f"{directory.path}/metrics.jsonl has no evaluation whose loss is a finite number")
     names = [name for name in evaluations[0] if name != "kind"]
     curves = {name: np.array([line.get(name) for line in evaluations], dtype=float) for name in names}
     tests = [line for line in lines if line["kind"] == "test" and line.get("checkpoint") == "best"]

@@ -83,8 +83,11 @@ def load_model(path: Path, model: nn.Module) -> dict[str, Any]:
     return progress
 
 
-def load_optimizer(path: Path, optimizer: torch.optim.Optimizer) -> None:
-    """Fill the optimizer's moments and counters from a checkpoint."""
+def load_optimizer(path: Path, optimizer: torch.optim.Optimizer, step: int, *, may_be_empty: bool = False) -> None:
+    """Fill the optimizer's moments and counters from a checkpoint after this step.
+
+    `may_be_empty`: where gradients in float16 overflowed, no step may have been one of the optimizer's.
+    """
     tensors, _ = read_checkpoint(path)
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
@@ -92,10 +95,24 @@ def load_optimizer(path: Path, optimizer: torch.optim.Optimizer) -> None:
             number, _, name = key.removeprefix("optimizer.").partition(".")
             state.setdefault(int(number) if number.isdecimal() and len(number) < 10 else -1, {})[name] = tensor
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if not state and step and not may_be_empty:
+        raise CheckpointError(
+            f"{path} has weights but no moments after step {step}, so nobody can carry on from it; train again"
+        )
     if state and sorted(state) != list(range(len(parameters))):
         raise CheckpointError(f"{path} holds the optimizer of {len(state)} tensors, this model has {len(parameters)}")
     for i, moments in state.items():
         shapes = {"step": torch.Size(), "exp_avg": parameters[i].shape, "exp_avg_sq": parameters[i].shape}
         if {name: tensor.shape for name, tensor in moments.items()} != shapes:
             raise CheckpointError(f"{path} holds moments of tensor {i} that do not fit; delete it, or train again")
+        if not _are_moments(moments, parameters[i].dtype, step):
+            raise CheckpointError(f"{path} holds impossible moments of tensor {i}; delete it, or train again")
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _are_moments(moments: Mapping[str, Tensor], dtype: torch.dtype, step: int) -> bool:
+    """Whether an optimizer may have left them after at most so many steps."""
+    count, mean, square = moments["step"], moments["exp_avg"], moments["exp_avg_sq"]
+    if not count.is_floating_point() or mean.dtype != dtype or square.dtype != dtype:
+        return False
+    return 0 <= float(count) <= step and not bool(mean.isnan().any()) and bool((square >= 0).all())

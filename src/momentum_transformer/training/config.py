@@ -40,6 +40,8 @@ class TrainConfig:
         for name in ("learning_rate", "clip_norm", "epsilon"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"train.{name} must be positive, not {getattr(self, name)}")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"train.betas must be in [0, 1), not {list(self.betas)}")
         if not self.weight_decay >= 0:
             raise ValueError(f"train.weight_decay must be 0 or more, not {self.weight_decay}")
         if self.parallel == "fsdp" and self.compile:

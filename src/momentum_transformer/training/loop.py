@@ -7,7 +7,6 @@ carrying on from it is bit-identical to never having stopped.
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-from .checkpoint import CheckpointError, load_model, load_optimizer, save_checkpoint
+from .checkpoint import load_model, load_optimizer, save_checkpoint
 from .config import TrainConfig
+from .counters import Counters, counters_of
 from .distributed import World, last_sync_only
 from .interruption import interruptible
 from .metrics_recorder import Recorder
@@ -33,22 +33,6 @@ class TrainingError(UserError):
     """Training that cannot go on; the message is for the user."""
 
 
-@dataclass
-class Counters:
-    """What is saved beside weights and moments."""
-
-    step: int = 0
-    seconds: float = 0.0  # spent in training steps, evaluation and saving left out
-    # CPU time of the training steps, summed over threads; None where a part of the run did not count it
-    cpu_seconds: float | None = 0.0
-    best_score: float = math.inf  # of the validation data; lower is better
-    best_step: int = 0
-    losses: list[float] = field(default_factory=list)  # of the steps since the last line of the log
-    logged_step: int = 0
-    logged_seconds: float = 0.0
-    scaler: dict[str, Any] = field(default_factory=dict)  # of gradients in float16
-
-
 def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, seed: int, title: str) -> bool:
     """Train from the last checkpoint, or from step 0 where there is none, until the last step or an interruption.
 
@@ -60,7 +44,7 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
     optimizer = make_optimizer(model.parameters(), config)
     scaler = torch.amp.GradScaler(world.device.type, enabled=precision_of(config, world) == "float16")
     resume = world.any(world.leads and bool(newest(run.shards) if sharded else run.last.exists()))
-    counters = _resumed(model, optimizer, scaler, run, world, sharded=sharded) if resume else Counters()
+    counters = _resumed(model, optimizer, scaler, config, run, world, sharded=sharded) if resume else Counters()
     if world.leads:
         run.forget_metrics_after(counters.step if resume else -1)
 
@@ -154,20 +138,18 @@ def _resumed(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     scaler: torch.amp.GradScaler,
+    config: TrainConfig,
     run: RunDirectory,
     world: World,
     *,
     sharded: bool,
 ) -> Counters:
-    """The counters of the last checkpoint; those that an older version did not save begin here."""
+    """The counters of the last checkpoint, which fills the model and the optimizer."""
     last = newest(run.shards) if sharded else None
     stored = load_model(run.last, model) if last is None else load_shards(last, model, optimizer, world)
-    before = {"cpu_seconds": None, "logged_step": stored["step"], "logged_seconds": stored["seconds"]}
-    if unknown := stored.keys() - {counter.name for counter in fields(Counters)}:
-        raise CheckpointError(f"{last or run.last} has counters of another version: {', '.join(sorted(unknown))}")
-    counters = Counters(**{**before, **stored})
-    if last is None:
-        load_optimizer(run.last, optimizer)
+    counters = counters_of(stored, last or run.last, steps=config.steps)
+    if last is None and counters.step < config.steps:
+        load_optimizer(run.last, optimizer, counters.step, may_be_empty=bool(counters.scaler))
     if counters.scaler:
         scaler.load_state_dict(counters.scaler)
     return counters

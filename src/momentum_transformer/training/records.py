@@ -10,6 +10,7 @@ MOST_BYTES = MEGABYTE  # of a file with one object
 MOST_METRICS = 1_024 * MEGABYTE
 LONGEST_LINE = MEGABYTE
 STEPPED = ("train", "validation", "test", "end", "concluded")  # lines of metrics that belong to a step
+LARGEST = 10**15  # whole number
 COUNTED = ("examples", "pairs")  # groups of counts in what is noted of the data
 
 
@@ -75,7 +76,7 @@ def _damaged_metrics(line: Any) -> str:
     """What is wrong with a line of metrics: scores are numbers, or null where there was none."""
     if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
         return "is no object with a kind"
-    if line["kind"] in STEPPED and (type(line.get("step")) is not int or line["step"] < 0):
+    if line["kind"] in STEPPED and not (type(step := line.get("step")) is int and 0 <= step <= LARGEST):
         return "has no step"
     if line["kind"] == "validation" and not is_number(line.get("loss")):
         return "has no loss"
@@ -99,4 +100,5 @@ def read_counters(text: str) -> dict[str, Any]:
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether it is a number that a run may have written; whole ones are bounded, since floats are."""
+    return isinstance(value, float) or (type(value) is int and abs(value) <= LARGEST)

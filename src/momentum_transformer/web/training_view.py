@@ -79,7 +79,7 @@ class Watched:
             parts = [f"{stored['scale']}-seed{stored['seed']}", *stored["settings"]]
             self.detail = ", ".join(map(str, parts))
             self.steps: int | None = int(stored["config"]["train"]["steps"])
-        except (RunError, KeyError, TypeError, ValueError):
+        except (RunError, KeyError, TypeError, ValueError, OverflowError):
             self.name, self.detail, self.steps = run.path.name, "its config.json cannot be read", None
 
     def _forget(self) -> None:
