@@ -290,6 +290,34 @@ def test_counters_of_a_version_before_are_carried_on(tmp_path: Path) -> None:
     assert without_times(tmp_path) == expected
 
 
+NULS = b"\0" * 100 + b"\n" + b'{"kind": "end"}\n'
+
+
+def test_damage_behind_what_the_checkpoint_knows_is_dropped(tmp_path: Path) -> None:
+    """As after a loss of power: of lines that were not synced, the room is there and the content is not."""
+    run_training(tiny(), tmp_path, resume=False)
+    whole, metrics = without_times(tmp_path), tmp_path / "metrics.jsonl"
+    during = [line for line in metrics.read_bytes().splitlines(keepends=True) if b'"end"' not in line][:-1]
+    metrics.write_bytes(b"".join(during) + NULS)
+    assert run_training(tiny(), tmp_path, resume=True)
+    assert without_times(tmp_path) == whole
+    metrics.write_bytes(b"".join(during[:-1]) + NULS + during[-1])  # the checkpoint knows the line behind it
+    with pytest.raises(RunError, match=rf"line {len(during)} is not JSON"):
+        run_training(tiny(), tmp_path, resume=True)
+
+
+def test_metrics_without_a_checkpoint_are_not_dropped_in_silence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_training(tiny(), tmp_path, resume=True)
+    assert "begins again" not in capsys.readouterr().out
+    (tmp_path / "checkpoint" / "last.safetensors").unlink()
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "metrics.jsonl").write_text("".join(line for line in lines if '"concluded"' not in line))
+    assert run_training(tiny(), tmp_path, resume=True)
+    assert "has metrics but no checkpoint to carry on from: they are dropped" in capsys.readouterr().out
+
+
 def test_damaged_provenance_is_as_good_as_none(tmp_path: Path) -> None:
     run_training(tiny(), tmp_path, resume=False)
     (tmp_path / "metrics.jsonl").write_text("")

@@ -105,7 +105,7 @@ def run_training(request: Request, out: Path, *, resume: bool, data_dir: Path | 
     with join_world(request.config.train.context) as world, ExitStack() as owned:
         begun = _led(world, lambda: _has_begun(run, request, resume=resume))
         config = load_run(run.path)[1] if begun else request.config
-        if _led(world, lambda: begun and run.concluded(config.train.steps)):
+        if _led(world, lambda: begun and run.surely_concluded(config.train.steps)):
             return True
         if config != request.config and world.leads:
             Console(highlight=False, soft_wrap=True, markup=False).print(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 
 from ..errors import UserError
@@ -46,7 +47,7 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
     resume = world.any(world.leads and bool(newest(run.shards) if sharded else run.last.exists()))
     counters = _resumed(model, optimizer, scaler, config, run, world, sharded=sharded) if resume else Counters()
     if world.leads:
-        run.forget_metrics_after(counters.step if resume else -1)
+        _forget_later(run, config, counters.step if resume else None)
 
     with (
         Progress(title, config.steps, counters.step, leads=world.leads) as progress,
@@ -98,6 +99,20 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
         recorder.write("end", counters.step, {**end, "load": machine_load()})
         recorder.sync()
     return True
+
+
+def _forget_later(run: RunDirectory, config: TrainConfig, step: int | None) -> None:
+    """Drop the metrics after the checkpoint of this step; where there is none, a run that had metrics begins again."""
+    due = {}
+    if step is not None:
+        every = {"train": config.log_every, "validation": config.evaluate_every}
+        due = {kind: step if step == config.steps else step - step % steps for kind, steps in every.items()}
+        due["train"] = due["train"] or -1  # unlike evaluations, none is before the first step
+    forgotten = run.forget_metrics_after(-1 if step is None else step, due)
+    if step is None and forgotten:
+        Console(highlight=False, soft_wrap=True, markup=False).print(
+            f"{run.path} has metrics but no checkpoint to carry on from: they are dropped, and it begins again"
+        )
 
 
 def _spread(model: nn.Module, config: TrainConfig, world: World) -> nn.Module:

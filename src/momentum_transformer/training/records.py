@@ -11,6 +11,7 @@ MOST_METRICS = 1_024 * MEGABYTE
 LONGEST_LINE = MEGABYTE
 STEPPED = ("train", "validation", "test", "end", "concluded")  # lines of metrics that belong to a step
 LARGEST = 10**15  # whole number
+Suffice = Callable[[list[dict[str, Any]]], bool]
 COUNTED = ("examples", "pairs")  # groups of counts in what is noted of the data
 
 
@@ -38,31 +39,34 @@ def _is_origin(data: Any) -> bool:
     )
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All lines of metrics.jsonl."""
-    return _read_lines(path, _damaged_metrics)
+def read_metrics(path: Path, suffice: Suffice = lambda lines: False) -> list[dict[str, Any]]:
+    """All lines of metrics.jsonl; those before a damaged one, if they suffice."""
+    return _read_lines(path, _damaged_metrics, suffice)
 
 
-def read_samples(path: Path) -> list[dict[str, Any]]:
-    """All lines of samples.jsonl."""
-    return _read_lines(path, _damaged_sample)
+def read_samples(path: Path, suffice: Suffice = lambda lines: False) -> list[dict[str, Any]]:
+    """All lines of samples.jsonl; those before a damaged one, if they suffice."""
+    return _read_lines(path, _damaged_sample, suffice)
 
 
-def _read_lines(path: Path, damage_of: Callable[[Any], str]) -> list[dict[str, Any]]:
+def _read_lines(path: Path, damage_of: Callable[[Any], str], suffice: Suffice) -> list[dict[str, Any]]:
     """A last line cut off by a crash is left out."""
     lines: list[dict[str, Any]] = []
     cut_off = 0  # the number of a line that is not JSON
     for number, text in numbered_lines(path, MOST_METRICS, LONGEST_LINE):
-        if cut_off:
-            raise ValueError(f"line {cut_off} is not JSON")
+        damage = f"line {cut_off} is not JSON" if cut_off else ""
         try:
             line = parse_json(text)
         except ValueError:
-            cut_off = number
-            continue
-        if damage := damage_of(line):
-            raise ValueError(f"line {number} {damage}")
-        lines.append(line)
+            cut_off = cut_off or number
+        else:
+            damage = damage or (f"line {number} {found}" if (found := damage_of(line)) else "")
+        if damage and suffice(lines):
+            return lines
+        if damage:
+            raise ValueError(damage)
+        if not cut_off:
+            lines.append(line)
     return lines
 
 

@@ -13,7 +13,7 @@ failure.txt       why the last attempt failed, if it did
 import json
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -192,13 +192,27 @@ class RunDirectory:
         except (ValueError, *UNREADABLE) as error:
             raise RunError(f"{path} cannot be read: {error}") from None
 
-    def forget_metrics_after(self, step: int) -> None:
-        """Drop what was logged beyond a checkpoint, and what only a finished run has, before carrying on from it."""
-        during = [line for line in self.metrics() if line["kind"] in ("train", "validation")]
-        lines = {METRICS: during, SAMPLES: self.samples()}
+    def forget_metrics_after(self, step: int, due: Mapping[str, int]) -> int:
+        """Drop what was logged beyond a checkpoint, and what only a finished run has, before carrying on from it.
+
+        `due`: the last step at which each kind of line had to be written; once these are read, damage that follows is
+        dropped, too. Returns how many lines were.
+        """
+
+        def has_all(lines: list[dict[str, Any]]) -> bool:
+            reached = {kind: max((x["step"] for x in lines if x["kind"] == kind), default=-1) for kind in due}
+            return all(reached[kind] >= at for kind, at in due.items())
+
+        def has_samples(lines: list[dict[str, Any]]) -> bool:
+            return max((line["step"] for line in lines), default=-1) >= due.get("validation", -1)
+
+        metrics = self._lines(METRICS, lambda path: read_metrics(path, has_all))
+        during = [line for line in metrics if line["kind"] in ("train", "validation")]
+        lines = {METRICS: during, SAMPLES: self._lines(SAMPLES, lambda path: read_samples(path, has_samples))}
         for path in self._logs():
             kept = [json.dumps(line) + "\n" for line in lines[path.name] if line["step"] <= step]
             self._replace(path.name, "".join(kept))
+        return sum(line["step"] > step for line in during)
 
     @contextmanager
     def failure_noted(self) -> Iterator[None]:
@@ -228,6 +242,13 @@ class RunDirectory:
     def concluded(self, steps: int | None = None) -> bool:
         """Whether the run has been scored after its last step; with `steps`, after exactly this many."""
         return any(line["kind"] == "concluded" and steps in (None, line["step"]) for line in self.metrics())
+
+    def surely_concluded(self, steps: int) -> bool:
+        """The same, and not where metrics are damaged: training says what can be kept of them."""
+        try:
+            return self.concluded(steps)
+        except RunError:
+            return False
 
 
 def find_runs(root: Path) -> Iterator[RunDirectory]:
