@@ -97,6 +97,20 @@ def test_a_run_that_fails_is_named_with_its_last_line_and_the_others_go_on(
     assert len(left.commands) == 1
 
 
+def test_a_damaged_run_is_listed_as_failed_and_the_others_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = Plan(Study("toy", "Toy", "copy", (Variant("linear"), Variant("softmax"))), "tiny", 1, tmp_path, SHORT)
+    assert run_study(plan)
+    metrics = tmp_path / "copy" / "linear" / "tiny-seed0,train.steps=2" / "metrics.jsonl"
+    metrics.write_text("garbage\n" + metrics.read_text())
+    failed = f"failed: {metrics.parent}: {metrics} cannot be read: line 1 is not JSON"
+    assert sweep(plan).notes == ["finished already: 1 runs", failed]
+    capsys.readouterr()
+    assert not run_study(plan)
+    assert failed in capsys.readouterr().out
+
+
 def test_a_child_that_fails_is_named_with_its_last_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     study = Study("toy", "Toy", "copy", (Variant("linear"), Variant("softmax")))
     settings = ("train.steps=2", "train.learning_rate=1e38")

@@ -44,7 +44,8 @@ def queue_state(study: Study, *, scale: str, seeds: int, runs: Path, results: Pa
 def _progress(request: Request, runs: Path, results: Path, now: Path | None) -> Progress:
     run, kept = RunDirectory(request.directory(runs)), RunDirectory(request.directory(results))
     done = next((place for place in (run, kept) if is_done(place)), None)
-    lines = [line for line in (done or run).metrics() if line["kind"] in ("train", "end")]
+    shown = done or run
+    lines = [line for line in ([] if shown.damage() else shown.metrics()) if line["kind"] in ("train", "end")]
     step = max((line["step"] for line in lines), default=0)
     seconds = max((line.get("seconds") or 0.0 for line in lines), default=0.0)
     share = 1.0 if done else min(1.0, step / request.config.train.steps)

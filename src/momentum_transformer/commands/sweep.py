@@ -20,7 +20,7 @@ def sweep(plan: Plan) -> Sweep:
     now = [line for line in todo if not line[2]] or todo
     notes = [f"finished already: {len(done)} runs"] if done else []
     for _, run, _ in todo:
-        if failure := run.failure():
+        if failure := run.damage() or run.failure():
             notes.append(f"failed: {run.path}: {failure}")
     waiting = len(todo) - len(now) + _unknown(plan)
     if waiting:

@@ -1,5 +1,6 @@
 """The runs of a study: which are asked for, at which learning rates, and which of them are finished."""
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -75,13 +76,14 @@ def best_of(tried: Sequence[Request], finished: Finished) -> Request | None:
     for request in tried:
         if (run := finished(request)) is None:
             return None
-        losses.setdefault(min(line["loss"] for line in run.metrics() if line["kind"] == "validation"), request)
+        reached = (line["loss"] for line in run.metrics() if line["kind"] == "validation")
+        losses.setdefault(min(reached, default=math.inf), request)
     return losses[min(losses)]
 
 
 def is_done(run: RunDirectory) -> bool:
-    """Whether it was trained and scored."""
-    return (run.path / "config.json").exists() and run.concluded()
+    """Whether it was trained and scored; one that is damaged was not, and does not stop a study."""
+    return run.exists() and run.surely_concluded()
 
 
 def finished_in(*roots: Path) -> Finished:

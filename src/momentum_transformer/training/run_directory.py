@@ -227,6 +227,14 @@ class RunDirectory:
                 replace_file(path, lambda temporary: temporary.write_text(line))
             raise
 
+    def damage(self) -> str | None:
+        """Why the metrics cannot be read, if so."""
+        try:
+            self.metrics()
+        except RunError as error:
+            return one_line(error)
+        return None
+
     def failure(self) -> str | None:
         """The last line of the last attempt, where it failed."""
         try:
@@ -243,7 +251,7 @@ class RunDirectory:
         """Whether the run has been scored after its last step; with `steps`, after exactly this many."""
         return any(line["kind"] == "concluded" and steps in (None, line["step"]) for line in self.metrics())
 
-    def surely_concluded(self, steps: int) -> bool:
+    def surely_concluded(self, steps: int | None = None) -> bool:
         """The same, and not where metrics are damaged: training says what can be kept of them."""
         try:
             return self.concluded(steps)
