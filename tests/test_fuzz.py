@@ -260,7 +260,7 @@ def test_an_impossible_model_is_one_line_on_the_command_line(capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("setting", "reason"),
     [
-        ("train.batch_size=99999999999", "needs more memory than there is"),
+        ("train.batch_size=99999999999", "train.batch_size must be at most 1,048,576"),
         ("train.accumulate=1000000000000", "each needs a row"),
         ("train.weight_decay=-1", "0 or more, not -1"),
         ("data.length=0", "8 or more"),

@@ -26,6 +26,7 @@ from .configuration import ConfigurationError, from_json, nearest, override, pat
 from .experiment import Experiment
 from .origin import has_digest, refuse_other_data, remembered, stored_provenance
 from .run_names import run_name
+from .size_limits import check_batch, check_sizes
 
 LARGEST_SEED = 10**9
 INTERRUPTED = 130  # the exit code of a run that was stopped and saved
@@ -111,6 +112,7 @@ def run_training(request: Request, out: Path, *, resume: bool, data_dir: Path | 
             Console(highlight=False, soft_wrap=True, markup=False).print(
                 f"{run.path} began when defaults were others, and goes on with {_changed(config, request)}"
             )
+        check_batch(config, world.shards)
         task = make_task(request, config, run, data_root(data_dir, remembered(run) if begun else None))
         _led(world, lambda: bool(task.prepare()))  # one process downloads, the others wait and find the files
         origin = task.prepare()
@@ -242,6 +244,7 @@ def run_evaluation(
 
 
 def make_task(request: Request, config: Any, run: RunDirectory, data_dir: Path) -> Task:
+    check_sizes(config)
     try:
         with memory_suffices():
             task = EXPERIMENTS[request.experiment].task(config, request.seed, data_dir)

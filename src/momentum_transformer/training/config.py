@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+MOST_ROWS = 2**20  # of a batch; of tokens, where it is counted in these
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -37,6 +39,8 @@ class TrainConfig:
         for name in whole:
             if getattr(self, name) < 1:
                 raise ValueError(f"train.{name} must be 1 or more, not {getattr(self, name)}")
+        if self.batch_size > MOST_ROWS:
+            raise ValueError(f"train.batch_size must be at most {MOST_ROWS:,}, not {self.batch_size:,}")
         for name in ("learning_rate", "clip_norm", "epsilon"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"train.{name} must be positive, not {getattr(self, name)}")
