@@ -18,9 +18,16 @@ class HeldError(Exception):
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     """`write` fills a file beside `path`, which then takes its place; until then, what was there is untouched."""
-    temporary = path.with_name(path.name + WRITING)
-    try:
+    with replacing(path) as temporary:
         write(temporary)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """The name of a file to fill, which takes the place of `path` where nothing fails; each process has its own."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}{WRITING}")
+    try:
+        yield temporary
         sync(temporary)
         temporary.replace(path)
     except BaseException:

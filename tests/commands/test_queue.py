@@ -146,7 +146,7 @@ def test_a_copy_counts_once_all_of_it_is_on_the_disk(tmp_path: Path, monkeypatch
                 raise KeyboardInterrupt
             calls.append(path)
             sync(path)
-            synced.add(path.name.removesuffix(durable.WRITING))
+            synced.add(path.name.removesuffix(f".{os.getpid()}{durable.WRITING}"))
 
         calls: list[Path] = []
         return noted

@@ -1,5 +1,6 @@
 """Pictures on disk have the pixels that were drawn."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -83,4 +84,4 @@ def test_a_picture_is_on_the_disk_before_it_takes_its_place(tmp_path: Path, monk
     events: list[tuple[str, bool]] = []
     monkeypatch.setattr(durable, "sync", lambda path: events.append((path.name, (tmp_path / "grid.png").exists())))
     save_grid(some(1, (8, 8, 1)), (8, 8, 1), tmp_path / "grid.png")
-    assert events == [("grid.png.writing", False), (tmp_path.name, True)]
+    assert events == [(f"grid.png.{os.getpid()}.writing", False), (tmp_path.name, True)]

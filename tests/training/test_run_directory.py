@@ -194,7 +194,7 @@ def test_a_file_is_on_the_disk_before_it_takes_its_place(tmp_path: Path, monkeyp
     monkeypatch.setattr(Path, "replace", noted_replace)
     save_checkpoint(tmp_path / "checkpoint" / "last.safetensors", torch.nn.Linear(2, 2).state_dict(), None, {})
     folders = [f"sync {tmp_path.name}"]
-    saved = ["sync last.safetensors.writing", "replace last.safetensors", "sync checkpoint"]
+    saved = [f"sync last.safetensors.{os.getpid()}.writing", "replace last.safetensors", "sync checkpoint"]
     assert events == folders + saved
 
 
