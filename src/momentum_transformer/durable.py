@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -33,6 +34,24 @@ def replacing(path: Path) -> Iterator[Path]:
     except BaseException:
         with suppress(OSError):
             temporary.unlink()
+        raise
+    sync(path.parent)
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill, which becomes `path` where nothing fails; what a killed process left of one is removed."""
+    path = Path(os.path.abspath(path))  # a name for its neighbour, whatever it was called by
+    temporary = path.with_name(path.name + WRITING)
+    shutil.rmtree(temporary, ignore_errors=True)
+    make_folder(temporary)
+    try:
+        yield temporary
+        for inside in (*temporary.rglob("*"), temporary):
+            sync(inside)
+        temporary.rename(path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
     sync(path.parent)
 

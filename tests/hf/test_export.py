@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'momentum-transformer[hf]'")
@@ -97,6 +98,29 @@ def test_what_cannot_be_exported_says_why(tmp_path: Path, capsys: pytest.Capture
     assert run("export", str(path), str(tmp_path / "out"), "--checkpoint", "bst") == 2
     assert "unknown checkpoint 'bst'; did you mean 'best'?" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_an_export_is_whole_or_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = trained(tmp_path / "run", "copy", "linear"), tmp_path / "out"
+
+    def fail(model: Any, folder: Path) -> None:
+        (folder / "config.json").write_text("{}")
+        raise SafetensorError("I/O error: No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MomentumForCausalLM, "save_pretrained", fail)
+        assert run("export", str(path), str(out)) == 2
+    assert capsys.readouterr().err == f"momentum: {out} cannot be written: I/O error: No space left on device\n"
+    assert [place.name for place in tmp_path.iterdir()] == ["run"]
+    (tmp_path / "out.writing").mkdir()
+    (tmp_path / "out.writing" / "of a killed process").touch()
+    assert run("export", str(path), str(out)) == 0
+    assert sorted(place.name for place in tmp_path.iterdir()) == ["out", "run"]
+    assert not (out / "of a killed process").exists()
+    assert run("export", str(path), str(path)) == 2
+    assert "rm -r" not in capsys.readouterr().err
 
 
 def test_models_made_in_transformers_become_ours() -> None:

@@ -2,12 +2,15 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from ..bounded import MEGABYTE
 from ..data.folder import DataError
 from ..data.parallel_text import read_lines
+from ..durable import replacing
+from ..errors import UserError
 from ..experiments.configuration import ConfigurationError
 
 STANDARD = Path("-")  # standard input by name
@@ -49,8 +52,23 @@ def _decode(line: bytes, number: int) -> str:
         raise DataError(f"standard input, line {number}: not UTF-8 ({error.reason})") from None
 
 
-def open_output(out: Path) -> IO[str]:
+@contextmanager
+def open_output(out: Path) -> Iterator[IO[str]]:
+    """A file that is whole when it takes its place: with all answers, or those before a line that has none."""
+    said: UserError | None = None
     try:
-        return out.open("w", encoding="utf-8")
+        if out.exists() and not out.is_file():  # a device or a pipe
+            with out.open("w", encoding="utf-8") as place:
+                yield place
+            return
+        with replacing(out.resolve()) as temporary, temporary.open("w", encoding="utf-8") as place:
+            try:
+                yield place
+            except UserError as error:
+                said = error
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise ConfigurationError(f"--out {out} cannot be written: {error.strerror}") from None
+    if said is not None:
+        raise said

@@ -3,6 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
+from ..durable import replacing_folder
 from ..experiments.configuration import ConfigurationError, nearest
 from ..experiments.runs import Request, load_task
 from ..experiments.text import TextTask
@@ -58,7 +61,7 @@ def export_run(run: Path, out: Path, *, checkpoint: str = "best") -> None:
     if checkpoint not in ("best", "last"):
         raise nearest("checkpoint", checkpoint, ("best", "last"))
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise RunError(f"{out} is there already and not empty; name another place, or remove it: rm -r {out}")
+        raise RunError(f"{out} is there already and not empty; name another place")
     task, request, config = load_task(run, checkpoint)
     try:
         model = to_transformers(task.model, *_choices(config))
@@ -68,11 +71,15 @@ def export_run(run: Path, out: Path, *, checkpoint: str = "best") -> None:
         model.config.id2label = dict(enumerate(labels))
         model.config.label2id = {label: number for number, label in enumerate(labels)}
     tokenizer = to_tokenizer(task.units) if isinstance(task, TextTask) else None
-    model.save_pretrained(out)
-    if tokenizer is not None:
-        tokenizer.save_pretrained(out)
     card = _card(request, model, out, RunDirectory(run), writes=tokenizer is not None)
-    (out / "README.md").write_text(card, encoding="utf-8")
+    try:
+        with replacing_folder(out) as folder:
+            model.save_pretrained(folder)
+            if tokenizer is not None:
+                tokenizer.save_pretrained(folder)
+            (folder / "README.md").write_text(card, encoding="utf-8")
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"{out} cannot be written: {error}") from None
 
 
 def _choices(config: Any) -> tuple[Any, Any]:
