@@ -97,7 +97,15 @@ def test_half_a_request_takes_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_who_has_the_link_comes_in() -> None:
     app = create_app(Studio([FakeModel()]), token="a-secret")
     with TestClient(app, base_url="http://localhost") as stranger:
-        for path in ("/", "/models", "/style.css", "/?token=", "/?token=a-secre", "/models?token=a-secret"):
+        for path in (
+            "/",
+            "/models",
+            "/style.css",
+            "/?token=",
+            "/?token=a-secre",
+            "/models?token=a-secret",
+            f"/?{'a=1&' * 9}",
+        ):
             refused = stranger.get(path, follow_redirects=False)
             assert refused.status_code == 401
             assert "the whole link" in refused.text
