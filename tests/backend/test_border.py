@@ -356,6 +356,10 @@ def test_a_damaged_library_is_not_loaded(tmp_path: Path) -> None:
     assert not is_whole(library)  # no checksum beside it
     (tmp_path / SEAL).write_text((folder / SEAL).read_text())
     assert python(program, MOMENTUM_NATIVE=str(library)).stdout.startswith("Native(")
+    seal = (tmp_path / SEAL).read_bytes()
+    (tmp_path / SEAL).write_bytes(b"\xff" + seal[1:])
+    assert not is_whole(library)
+    (tmp_path / SEAL).write_bytes(seal)
     content[len(content) // 2] ^= 1
     library.write_bytes(content)
     assert "damaged: run `python -m" in python(program, MOMENTUM_NATIVE=str(library)).stdout

@@ -45,3 +45,24 @@ def test_a_token_is_written_into_a_state_and_read(
     y = state_step(state, x, k, q, dt, rate, dt_bias=None, skip=skip, softplus=False)
     torch.testing.assert_close(state, after, rtol=bound, atol=bound)
     torch.testing.assert_close(y, expected, rtol=bound, atol=10 * bound)
+
+
+def test_what_is_no_block_of_memory_is_refused() -> None:
+    def write(state: Tensor, device: str = "cpu") -> None:
+        of_heads, keys = torch.ones(2, 3, device=device), torch.ones(2, 1, 5, device=device)
+        x = torch.ones(2, 3, 4, device=device)
+        state_step(state, x, keys, keys, of_heads, of_heads[0], dt_bias=None, skip=None, softplus=False)
+
+    freed = torch.zeros(2, 3, 4, 5)
+    freed.untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match="state must be contiguous"):
+        write(torch.zeros(1, 1, 1, 1).expand(2, 3, 4, 5))
+    with pytest.raises(ValueError, match="has no memory"):
+        write(freed)
+    with pytest.raises(ValueError, match="x must be contiguous and on the CPU, not meta"):
+        write(torch.zeros(2, 3, 4, 5, device="meta"), "meta")
+    cache, weight = torch.zeros(2, 3, 4), torch.ones(3, 4)
+    with pytest.raises(ValueError, match="cache must be contiguous"):
+        convolution_step(torch.ones(2, 3), cache[:1].expand(2, 3, 4), weight, None, silu=True)
+    with pytest.raises(ValueError, match="not meta"):
+        convolution_step(torch.ones(2, 3, device="meta"), cache.to("meta"), weight.to("meta"), None, silu=True)

@@ -73,7 +73,7 @@ def build(directory: Path, *, extra: tuple[str, ...] = (), only: str | None = No
         unresolved = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
         _run([*command, *extra, "-shared", "-pthread", *unresolved, *objects, "-o", str(partial)])
         seal = directory / f"{SEAL}.{os.getpid()}"
-        seal.write_text(_sha256(partial))
+        seal.write_bytes(_sha256(partial).encode())
         (directory / SEAL).unlink(missing_ok=True)  # while only one of the two is new, the library counts as damaged
         partial.replace(directory / LIBRARY)
         seal.replace(directory / SEAL)
@@ -83,7 +83,7 @@ def build(directory: Path, *, extra: tuple[str, ...] = (), only: str | None = No
 def is_whole(library: Path) -> bool:
     """Whether a library is what was built: its checksum lies beside it. A damaged one can crash the process."""
     seal = library.with_name(SEAL)
-    return seal.is_file() and seal.read_text() == _sha256(library)
+    return seal.is_file() and seal.read_bytes() == _sha256(library).encode()
 
 
 def _sha256(path: Path) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor
 from ...ops.tracing import eager
 from .causal_operator import DTYPES, run, wide_dtype
 from .convolution_operator import MOST_TAPS
-from .library import ConvolutionStep, StateStep, pointer
+from .library import ConvolutionStep, StateStep, without_memory
 from .native_backend import status
 from .operator_checks import check_tensor
 
@@ -30,6 +30,13 @@ def _as(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x if x.dtype == dtype and x.is_contiguous() else x.to(dtype).contiguous()
 
 
+def _address(name: str, x: Tensor) -> int:
+    """Of a tensor that kernels may read and write as one block."""
+    if not x.is_cpu or not x.is_contiguous():
+        raise ValueError(f"{name} must be contiguous and on the CPU, not {x.device} with strides {x.stride()}")
+    return x.data_ptr() or without_memory(x)
+
+
 def convolution_step(x: Tensor, cache: Tensor, weight: Tensor, bias: Tensor | None, *, silu: bool) -> Tensor:
     """x (b, c) convolved with weight (c, taps) and the tokens before it in `cache` (b, c, kept), which takes it in."""
     (b, c), (_, taps), wide = x.shape, weight.shape, wide_dtype(cache)
@@ -44,7 +51,9 @@ def convolution_step(x: Tensor, cache: Tensor, weight: Tensor, bias: Tensor | No
     y = torch.empty_like(x)
     threads = max(1, min(torch.get_num_threads(), b * c // 2**14))
     sizes = (b, c, taps, kept, silu, threads, DTYPES.index(cache.dtype))
-    step = ConvolutionStep(*sizes, x.data_ptr(), weight.data_ptr(), pointer(bias), cache.data_ptr(), y.data_ptr())
+    of_bias = None if bias is None else _address("bias", bias)
+    read = _address("x", x), _address("weight", weight), of_bias
+    step = ConvolutionStep(*sizes, *read, _address("cache", cache), _address("y", y))
     run("convolution_step", step, cache.dtype)
     return y
 
@@ -80,10 +89,8 @@ def state_step(
     check_tensor("skip", skip, (h,), wide)
     y = torch.empty_like(x)
     threads = max(1, min(torch.get_num_threads(), state.numel() // 2**16))
-    step = StateStep(
-        *(b, h, g, e, s, softplus, threads, DTYPES.index(dtype)),
-        *(x.data_ptr(), k.data_ptr(), q.data_ptr(), dt.data_ptr(), pointer(dt_bias), rate.data_ptr(), pointer(skip)),
-        *(state.data_ptr(), y.data_ptr()),
-    )
+    named = {"x": x, "k": k, "q": q, "dt": dt, "dt_bias": dt_bias, "rate": rate, "skip": skip, "state": state, "y": y}
+    addresses = [None if one is None else _address(name, one) for name, one in named.items()]
+    step = StateStep(*(b, h, g, e, s, softplus, threads, DTYPES.index(dtype)), *addresses)
     run("state_step", step, dtype)
     return y
