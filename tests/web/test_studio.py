@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from momentum_transformer.web.clients import client
 from momentum_transformer.web.messages import DrawRequest, Request, TranslateRequest, WriteRequest
 from momentum_transformer.web.page_models import Drawable, Picture, Step, describe
 from momentum_transformer.web.studio import BusyError, Studio
@@ -228,3 +229,34 @@ def test_who_leaves_the_queue_moves_the_others_up_and_a_newer_request_keeps_the_
             assert alone.before == 0
 
     asyncio.run(scenario())
+
+
+def test_clients_take_turns_and_none_fills_the_queue() -> None:
+    async def scenario() -> None:
+        studio = Studio([], capacity=2, waiting=40)
+        with ExitStack() as stack:
+            greedy = [stack.enter_context(studio.admit(f"greedy {i}", "127.0.0.2")) for i in range(12)]
+            assert [place.before for place in greedy] == [0, 0, *range(1, 11)]
+            with pytest.raises(BusyError, match="10 requests of your address"), studio.admit("more", "127.0.0.2"):
+                pass
+            honest = stack.enter_context(studio.admit("honest", "127.0.0.3"))
+            another = stack.enter_context(studio.admit("another", "127.0.0.3"))
+            assert (honest.before, another.before, greedy[2].before) == (1, 2, 3)
+            assert not any(place.before for place in greedy[:2])
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("2001:db8::1", "2001:db8::ffff:1", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("::1", "127.0.0.1", True),
+        ("10.0.0.1", "10.0.0.2", False),
+        ("testclient", "testclient", True),
+    ],
+)
+def test_addresses_of_one_network_are_one_client(one: str, other: str, same: bool) -> None:
+    assert (client(one) == client(other)) is same

@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from .clients import client_of
 from .guard import Guard
 from .messages import (
     MAX_BYTES,
@@ -110,7 +111,7 @@ class Answer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with self._studio.admit(self._request.viewer) as place:
+            with self._studio.admit(self._request.viewer, client_of(scope)) as place:
                 await self._answer(place, receive, send)
         except BusyError as error:
             await _refusal(503, str(error))(scope, receive, send)

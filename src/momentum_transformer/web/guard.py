@@ -18,6 +18,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .clients import client_of
 from .messages import MAX_BYTES
 
 TOKEN = "token"  # the name in the link
@@ -54,7 +55,7 @@ class Guard:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        client = scope["client"][0] if scope.get("client") else ""
+        client = client_of(scope)
         headers = Headers(scope=scope)
         answer: ASGIApp | None = self._refusal(headers) or self._entrance(scope, headers)
         if answer is None:

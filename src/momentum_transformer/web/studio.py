@@ -2,22 +2,26 @@
 
 A viewer has one request at a time, and a request waits for one slice before it asks for the next. The worker serves
 slices in the order they were asked for, so viewers alternate however many models each of them watches. Some viewers
-are served at the same time; the others stand in a queue and hear how many are before them.
+are served at the same time; the others stand in a queue and hear how many are before them. Clients take turns in it:
+next is who comes from where the fewest are served or stand before, so that nobody waits for the requests of one.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Event as Flag
 
 from ..errors import UserError
+from .clients import LOCAL
 from .jobs import Event, Job, draw, translate, write
 from .messages import DrawRequest, Request, TranslateRequest
 from .page_models import Drawable, Translating, Writing
 
 CAPACITY = 8  # viewers served at a time
 WAITING = 300  # viewers in the queue, who cost a connection and their request each
+SHARE = 4  # no client but this machine has more than one in SHARE of the places in the queue
 SLICE_SECONDS = 0.03
 
 
@@ -28,7 +32,9 @@ class BusyError(UserError):
 class Place:
     """Where one request stands among those that are served or wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: str, *, is_served: bool) -> None:
+        self.client = client
+        self.is_served = is_served
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()  # why it has to end early
         self.before = 0  # how many must leave first
         self.moved = asyncio.Event()
@@ -60,20 +66,21 @@ class Studio:
         self._capacity = capacity
         self._waiting = waiting
         self._slice_seconds = slice_seconds
-        self._places: dict[str, Place] = {}  # in the order of their coming: the first ones are served
+        self._places: dict[str, Place] = {}  # in the order of their coming
         self._closed = False
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="models")
 
     @contextmanager
-    def admit(self, viewer: str) -> Iterator[Place]:
+    def admit(self, viewer: str, client: str = LOCAL) -> Iterator[Place]:
         """A place for one request. A newer request of the same viewer takes the place of the older one."""
         if self._closed:
             raise BusyError("the server stops")
-        if viewer in self._places:
-            self._places[viewer].end("a newer request of this page took its place")
-        elif len(self._places) >= self._capacity + self._waiting:
-            raise BusyError(f"busy: {self._waiting} viewers are waiting already; try again in a moment")
-        place = self._places[viewer] = Place()
+        older = self._places.get(viewer)
+        if older is None:
+            self._refuse_too_many(client)
+        else:
+            older.end("a newer request of this page took its place")
+        place = self._places[viewer] = Place(client, is_served=older is not None and older.is_served)
         self._move_up()
         try:
             yield place
@@ -82,9 +89,27 @@ class Studio:
                 del self._places[viewer]
                 self._move_up()
 
+    def _refuse_too_many(self, client: str) -> None:
+        if len(self._places) >= self._capacity + self._waiting:
+            raise BusyError(f"busy: {self._waiting} viewers are waiting already; try again in a moment")
+        share = max(1, self._waiting // SHARE)
+        standing = sum(place.client == client and not place.is_served for place in self._places.values())
+        if client != LOCAL and standing >= share:
+            raise BusyError(f"busy: {share} requests of your address are waiting already; try again in a moment")
+
     def _move_up(self) -> None:
-        for number, place in enumerate(self._places.values()):
-            place.move(max(0, number + 1 - self._capacity))
+        """Serve the next ones where places are free, and tell the others how many are before them."""
+        served = Counter(place.client for place in self._places.values() if place.is_served)
+        free = self._capacity - served.total()
+        turns: list[tuple[int, Place]] = []
+        for place in self._places.values():
+            if not place.is_served:
+                turns.append((served[place.client], place))
+                served[place.client] += 1
+        turns.sort(key=lambda turn: turn[0])  # among equals, who came first
+        for number, (_, place) in enumerate(turns, start=1):
+            place.is_served = number <= free
+            place.move(max(0, number - free))
 
     async def events(self, request: Request, place: Place) -> AsyncGenerator[Event]:
         """The places in the queue, then what every model makes, slice by slice in turn; ends when all are done."""
