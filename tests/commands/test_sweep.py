@@ -1,9 +1,13 @@
 """A study for somebody else to run: what is left, what has failed, and an array job that does it."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -129,3 +133,37 @@ def test_what_waits_for_others_comes_later(tmp_path: Path) -> None:
     models = [words[words.index("--model") + 1] for words in left.commands]
     assert models == ["linear", "momentum", "momentum", "linear"]
     assert left.notes == ["3 more runs wait for these; ask again when they are finished"]
+
+
+CHILD = """
+import os, select, sys
+pipe = int(os.environ["MOMENTUM_LIFELINE"])
+open(sys.argv[1], "w").close()
+sys.exit(0 if select.select([pipe], [], [], 60)[0] else 3)
+"""
+
+
+def test_a_signal_to_the_parent_alone_ends_the_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = [tmp_path / name for name in ("linear", "softmax")]
+    codes: list[int] = []
+    run_child = subprocess.run
+
+    def noted(*words: Any, **options: Any) -> Any:
+        done = run_child(*words, **options)
+        codes.append(done.returncode)
+        return done
+
+    def interrupt() -> None:
+        while not all(path.exists() for path in started):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def words(request: Request, *_: Any) -> list[str]:
+        return [sys.executable, "-c", CHILD, str(tmp_path / request.model)]
+
+    monkeypatch.setattr(reproduce, "command", words)
+    monkeypatch.setattr(subprocess, "run", noted)
+    threading.Thread(target=interrupt, daemon=True).start()
+    study = Study("toy", "Toy", "copy", (Variant("linear"), Variant("softmax")))
+    assert not run_study(Plan(study, "tiny", 1, tmp_path / "runs"), jobs=2)
+    assert codes == [0, 0]

@@ -39,7 +39,7 @@ print("outlived it")
 PARENT = """
 import os, subprocess, sys
 from momentum_transformer.training.interruption import lifeline
-with lifeline() as (pipe, more):
+with lifeline() as (pipe, more, _):
     child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], env={**os.environ, **more}, pass_fds=[pipe])
     child.wait()
 """

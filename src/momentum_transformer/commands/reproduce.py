@@ -78,12 +78,13 @@ def _run_all(todo: Todo, plan: Plan, jobs: int) -> dict[Path, str | None]:
         started = {run.path: pool.submit(start, request, run) for request, run, waits in todo if waits == late}
         return {path: future.result() for path, future in started.items()}
 
-    with lifeline() as (pipe, more), Watch(Console()) as watch, ThreadPoolExecutor(max_workers=jobs) as pool:
+    with lifeline() as (pipe, more, cut), Watch(Console()) as watch, ThreadPoolExecutor(max_workers=jobs) as pool:
         environment = _environment(jobs) | more
         try:
             return start_all(False) | start_all(True)
-        except KeyboardInterrupt:  # the runs get the signal, too: each finishes its step, and saves
+        except KeyboardInterrupt:  # each run finishes its step, and saves
             stop.set()
+            cut()  # a terminal sends the signal to the runs, too, and others to this process alone
             return {run.path: None for _, run, _ in todo}
 
 

@@ -3,8 +3,8 @@
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 # SIGHUP and SIGQUIT are a closed terminal and its Ctrl-\; SIGTERM is what schedulers send
@@ -44,14 +44,15 @@ def interruptible() -> Iterator[Interruption]:
 
 
 @contextmanager
-def lifeline() -> Iterator[tuple[int, dict[str, str]]]:
-    """For children that must not outlive this process: a pipe to pass on, and what to add to their environment."""
+def lifeline() -> Iterator[tuple[int, dict[str, str], Callable[[], None]]]:
+    """For children that must not outlive this process: a pipe to pass on, what to add to their environment, its end."""
     reading, writing = os.pipe()
     try:
-        yield reading, {LIFELINE: str(reading)}
+        with ExitStack() as held:
+            held.callback(os.close, writing)
+            yield reading, {LIFELINE: str(reading)}, held.close
     finally:
         os.close(reading)
-        os.close(writing)
 
 
 def follow_parent() -> None:
