@@ -62,6 +62,31 @@ def test_resuming_is_bit_identical_to_never_having_stopped(tmp_path: Path) -> No
     assert validation[0] == validation[1]
 
 
+@pytest.mark.parametrize("dropped", [0, 20, 30])
+def test_an_interruption_ends_an_evaluation_which_the_resumed_run_does_again(dropped: int, tmp_path: Path) -> None:
+    request = tiny(*DROPOUT, "train.steps=30", "train.evaluate_every=10")
+    assert run_training(request, tmp_path / "whole", resume=False)
+    original, scored = CopyTask.validation, []
+
+    def interrupt(self: CopyTask, step: int, shard: int, shards: int) -> Any:
+        for batch in original(self, step, shard, shards):
+            if step == dropped:
+                os.kill(os.getpid(), signal.SIGTERM)
+                scored.append(batch)
+            yield batch
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CopyTask, "validation", interrupt)
+        assert not run_training(request, tmp_path / "cut", resume=False)
+    assert len(scored) == 1
+    assert ("validation", dropped) not in [line[:2] for line in losses(tmp_path / "cut")]
+    assert run_training(request, tmp_path / "cut", resume=True)
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    for name in ("last", "best"):
+        whole, cut = (load_file(tmp_path / run / "checkpoint" / f"{name}.safetensors") for run in ("whole", "cut"))
+        assert all(torch.equal(whole[weight], cut[weight]) for weight in whole)
+
+
 def test_metrics_beyond_the_checkpoint_are_forgotten_on_resuming(tmp_path: Path) -> None:
     run_training(tiny(), tmp_path, resume=False)
     run = RunDirectory(tmp_path)

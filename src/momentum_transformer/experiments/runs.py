@@ -16,7 +16,8 @@ from ..data.folder import data_root
 from ..errors import memory_suffices
 from ..training.checkpoint import load_model, read_checkpoint
 from ..training.distributed import World, join_world
-from ..training.loop import evaluate, train
+from ..training.evaluation import evaluate
+from ..training.loop import train
 from ..training.progress import in_words
 from ..training.provenance import provenance
 from ..training.run_directory import RunDirectory, RunError

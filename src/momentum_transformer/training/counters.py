@@ -22,6 +22,7 @@ class Counters:
     cpu_seconds: float | None = 0.0
     best_score: float = math.inf  # of the validation data; lower is better
     best_step: int = 0
+    unevaluated: int = 0  # 1 where an interruption ended the evaluation of this step
     losses: list[float] = field(default_factory=list)  # of the steps since the last line of the log
     logged_step: int = 0
     logged_seconds: float = 0.0
@@ -69,6 +70,7 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "cpu_seconds": lambda value: value is None or _is_time(value),
     "best_score": lambda value: is_number(value) and not math.isnan(value),
     "best_step": _is_count,
+    "unevaluated": lambda value: type(value) is int and value in (0, 1),
     "losses": lambda value: isinstance(value, list) and all(is_number(x) and math.isfinite(x) for x in value),
     "logged_step": _is_count,
     "logged_seconds": _is_time,

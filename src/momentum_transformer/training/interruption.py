@@ -45,7 +45,7 @@ def interruptible() -> Iterator[Interruption]:
 
 @contextmanager
 def lifeline() -> Iterator[tuple[int, dict[str, str], Callable[[], None]]]:
-    """For children that must not outlive this process: a pipe to pass on, what to add to their environment, its end."""
+    """For children that must not outlive this process: a pipe to pass on, additions to their environment, its end."""
     reading, writing = os.pipe()
     try:
         with ExitStack() as held:

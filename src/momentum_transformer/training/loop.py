@@ -6,7 +6,7 @@ carrying on from it is bit-identical to never having stopped.
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from .checkpoint import load_model, load_optimizer, save_checkpoint
 from .config import TrainConfig
 from .counters import Counters, counters_of
 from .distributed import World, last_sync_only
-from .interruption import interruptible
+from .evaluation import DroppedError, evaluate, part, until_interrupted
+from .interruption import Interruption, interruptible
 from .metrics_recorder import Recorder
 from .optimizers import betas, clip_gradients, learning_rate, make_optimizer
 from .precision import autocast, precision_of
@@ -27,7 +28,7 @@ from .progress import Progress
 from .provenance import machine_load
 from .run_directory import RunDirectory
 from .sharded import load_shards, newest, refuse_to_split, save_shards, shard, whole, whole_weights
-from .task import Condenses, HasParts, Task, WritesSamples
+from .task import Task, WritesSamples
 
 
 class TrainingError(UserError):
@@ -47,23 +48,34 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
     resume = world.any(world.leads and bool(newest(run.shards) if sharded else run.last.exists()))
     counters = _resumed(model, optimizer, scaler, config, run, world, sharded=sharded) if resume else Counters()
     if world.leads:
-        _forget_later(run, config, counters.step if resume else None)
+        _forget_later(run, config, counters if resume else None)
 
     with (
         Progress(title, config.steps, counters.step, leads=world.leads) as progress,
         Recorder(run, leads=world.leads, resumed_at=counters.step) as recorder,
         interruptible() as interrupted,
     ):
+        save = _saver(run, model, counters, scaler, recorder, world, sharded=sharded)
 
         def evaluate_now() -> bool:
+            """Returns whether no interruption ended it."""
             torch.manual_seed(_mix(seed, counters.step, world.rank))  # so that a resumed run draws the same numbers
-            return _evaluate(task, model, config, world, counters, recorder, progress)
+            try:
+                best = _evaluate(task, model, config, world, counters, recorder, progress, interrupted)
+            except DroppedError:
+                counters.unevaluated = 1
+                return False
+            counters.unevaluated = 0
+            if best or not counters.step:
+                save(run.best)
+            return True
 
-        save = _saver(run, model, counters, scaler, recorder, world, sharded=sharded)
-        if not resume:
-            evaluate_now()
-            save(run.best)
-            save(run.last, optimizer)
+        if not resume or counters.unevaluated:
+            evaluated = evaluate_now()
+            if not resume:
+                save(run.last, optimizer)
+            if not evaluated:
+                return False
         recent: list[Tensor] = []  # this process's part of the losses that are not in `counters` yet
         started, cpu_started = time.perf_counter(), time.process_time()
         while counters.step < config.steps:
@@ -73,8 +85,8 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
             stop = world.any(interrupted.is_set)
             due_log = now % config.log_every == 0 or last
             due_evaluation = now % config.evaluate_every == 0 or last
-            due_save = now % config.save_every == 0 or last or stop
-            if not (due_log or due_evaluation or due_save):
+            due_save = now % config.save_every == 0 or last
+            if not (due_log or due_evaluation or due_save or stop):
                 continue
             losses, recent = world.sum(torch.stack(recent)).tolist(), []
             counters.seconds += time.perf_counter() - started
@@ -86,9 +98,8 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
                 line = _logged(counters, config, task.tokens_per_step())
                 recorder.write("train", now, line)
                 progress.log(now, line)
-            if due_evaluation and evaluate_now():
-                save(run.best)
-            if due_save:
+            stop = (due_evaluation and not evaluate_now()) or stop
+            if due_save or stop:
                 save(run.last, optimizer)
             if stop:
                 return False
@@ -101,15 +112,17 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
     return True
 
 
-def _forget_later(run: RunDirectory, config: TrainConfig, step: int | None) -> None:
-    """Drop the metrics after the checkpoint of this step; where there is none, a run that had metrics begins again."""
+def _forget_later(run: RunDirectory, config: TrainConfig, counters: Counters | None) -> None:
+    """Drop the metrics after a checkpoint with these counters; without one, a run that had metrics begins again."""
     due = {}
-    if step is not None:
-        every = {"train": config.log_every, "validation": config.evaluate_every}
+    if counters is not None:
+        step, every = counters.step, {"train": config.log_every, "validation": config.evaluate_every}
         due = {kind: step if step == config.steps else step - step % steps for kind, steps in every.items()}
         due["train"] = due["train"] or -1  # unlike evaluations, none is before the first step
-    forgotten = run.forget_metrics_after(-1 if step is None else step, due)
-    if step is None and forgotten:
+        if counters.unevaluated:
+            due["validation"] = step - 1 - (step - 1) % config.evaluate_every if step else -1
+    forgotten = run.forget_metrics_after(-1 if counters is None else counters.step, due)
+    if counters is None and forgotten:
         Console(highlight=False, soft_wrap=True, markup=False).print(
             f"{run.path} has metrics but no checkpoint to carry on from: they are dropped, and it begins again"
         )
@@ -199,7 +212,7 @@ def _step(
         group["lr"], group["betas"] = learning_rate(step, config), betas(step, config)
     shards = world.shards * config.accumulate
     batches = [
-        _part(task, task.batch(step, world.shard * config.accumulate + i, shards), world)
+        part(task, task.batch(step, world.shard * config.accumulate + i, shards), world)
         for i in range(config.accumulate)
     ]
     count = world.sum(torch.stack([task.count(batch).to(world.device, torch.float32) for batch in batches]).sum())
@@ -219,32 +232,6 @@ def _step(
     return total
 
 
-def _part(task: Task, batch: Any, world: World) -> Any:
-    """The rows of a batch, or this process's part of each of them."""
-    return task.part(batch, world.part, world.context) if isinstance(task, HasParts) and world.context > 1 else batch
-
-
-def evaluate(
-    task: Task, model: nn.Module, config: TrainConfig, world: World, batches: Iterable[Any]
-) -> dict[str, float]:
-    """Mean loss and metrics over validation or test data, of which each process scores its share."""
-    was_training = model.training
-    model.eval()
-    totals: dict[str, tuple[Tensor, Tensor]] = {}  # metric → its sum and count
-    with torch.no_grad(), autocast(config, world), world.splitting(), whole(model):
-        for batch in batches:
-            score = task.score(model, _part(task, batch, world))
-            for name, value in {"loss": score.loss, **score.sums}.items():
-                total, count = totals.get(name, (0.0, 0.0))
-                totals[name] = total + value.double(), count + score.counts.get(name, score.count).double()
-    model.train(was_training)
-    if not totals:
-        raise TrainingError("there is no data to evaluate on")
-    means = {name: world.sum(total) / world.sum(count) for name, (total, count) in totals.items()}
-    condensed = task.condense(means) if isinstance(task, Condenses) else means
-    return {name: float(mean) for name, mean in condensed.items()}
-
-
 def _evaluate(
     task: Task,
     model: nn.Module,
@@ -253,10 +240,11 @@ def _evaluate(
     counters: Counters,
     recorder: Recorder,
     progress: Progress,
+    interrupted: Interruption,
 ) -> bool:
     """Evaluate, write it down, and say whether it is the best so far."""
     batches = task.validation(counters.step, world.shard, world.shards)
-    metrics = evaluate(task, model, config, world, batches)
+    metrics = evaluate(task, model, config, world, until_interrupted(batches, world, interrupted))
     spent = {"seconds": counters.seconds, "cpu_seconds": counters.cpu_seconds}
     recorder.write("validation", counters.step, {**metrics, **spent})
     progress.validated(counters.step, metrics)
