@@ -1,6 +1,7 @@
 """The cache is built once, is read-only, and repairs itself."""
 
 import multiprocessing
+import os
 from pathlib import Path
 
 import numpy as np
@@ -118,3 +119,10 @@ def test_of_two_processes_one_builds(tmp_path: Path) -> None:
         process.join(60)
         assert process.exitcode == 0
     assert log.read_text() == "built\n"
+
+
+def test_a_name_that_is_no_text_is_cached(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"m\xfd.txt")
+    path.touch()
+    arrays = cached("names", {"files": identity_of(path)}, lambda: {"one": np.arange(3)})
+    assert arrays["one"].tolist() == [0, 1, 2]

@@ -39,8 +39,14 @@ def identity_of(*paths: Path) -> list[list[Any]]:
     for path in paths:
         files = [entry.stat() for entry in os.scandir(path)] if path.is_dir() else [path.stat()]
         size, changed = sum(file.st_size for file in files), max((file.st_mtime_ns for file in files), default=0)
-        identity.append([str(path.resolve()), len(files), size, changed])
+        identity.append([_name(path.resolve()), len(files), size, changed])
     return identity
+
+
+def _name(path: Path) -> str:
+    """As text that every encoding has, also where the name is no text."""
+    name = str(path)
+    return name if name.isascii() else os.fsencode(name).hex()
 
 
 def cached(name: str, identity: Mapping[str, Any], build: Callable[[], Arrays]) -> Arrays:
