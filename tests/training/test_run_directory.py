@@ -18,7 +18,7 @@ from momentum_transformer.experiments.runs import Request, load_task, run_traini
 from momentum_transformer.training import interruption, run_directory
 from momentum_transformer.training.checkpoint import CheckpointError, read_checkpoint, save_checkpoint
 from momentum_transformer.training.counters import Counters
-from momentum_transformer.training.run_directory import RunDirectory, RunError
+from momentum_transformer.training.run_directory import RunDirectory, RunError, find_runs
 
 OWNER = """
 import sys
@@ -366,3 +366,13 @@ def test_a_folder_of_runs_names_one_of_them(tmp_path: Path, place: str) -> None:
     run.write("config.json", {})
     with pytest.raises(RunError, match=rf"is not a run directory: it has no config\.json; {tmp_path / place} is one$"):
         RunDirectory(tmp_path).read("config.json")
+
+
+def test_runs_behind_links_are_found_once(tmp_path: Path) -> None:
+    for place in ("elsewhere/linked", "runs/own"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "config.json").touch()
+    (tmp_path / "runs" / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "runs" / "again").symlink_to(tmp_path / "runs")
+    found = [str(run.path.relative_to(tmp_path)) for run in find_runs(tmp_path / "runs")]
+    assert found == ["runs/link/linked", "runs/own"]

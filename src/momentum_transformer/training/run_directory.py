@@ -260,6 +260,15 @@ class RunDirectory:
 
 
 def find_runs(root: Path) -> Iterator[RunDirectory]:
-    """Every run directory at or below `root`, in a fixed order."""
-    for config in sorted(root.rglob("config.json")):
+    """Every run directory at or below `root`, also behind links, once each and in a fixed order."""
+    seen: set[str] = set()
+    configs: list[Path] = []
+    for folder, below, files in os.walk(root, followlinks=True):
+        if (real := os.path.realpath(folder)) in seen:
+            below.clear()
+            continue
+        seen.add(real)
+        below.sort(key=lambda name: (os.path.islink(os.path.join(folder, name)), name))
+        configs += [Path(folder, name) for name in files if name == "config.json"]
+    for config in sorted(configs):
         yield RunDirectory(config.parent)
