@@ -25,7 +25,7 @@ from .folder import DataError
 from .images import ImageSet, Split
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
-MOST_PIXELS = 2**26  # of a picture as it is stored: a file of few bytes can claim any number
+MOST_PIXELS = 2**24  # of a picture as it is stored: a file of few bytes can claim any number
 MOST_BYTES = 2**26  # of a file
 MOST_PICTURES = 2**20
 MOST_MEMORY = 2**31  # bytes of all pictures together, at their final size
