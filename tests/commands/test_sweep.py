@@ -60,6 +60,8 @@ def test_the_array_job_runs_the_command_of_its_task(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     commands = [["touch", "first one"], ["touch", "second"]]
     script = slurm_script("toy", commands)
+    unknown = subprocess.run(["bash"], input=script, env={**os.environ, "SLURM_ARRAY_TASK_ID": "99"}, text=True)
+    assert unknown.returncode == 2
     assert "#SBATCH --array=0-1\n" in script
     subprocess.run(["bash", "-c", script], env={**os.environ, "SLURM_ARRAY_TASK_ID": "0"}, check=True, cwd="/")
     assert [path.name for path in tmp_path.iterdir()] == ["first one"]

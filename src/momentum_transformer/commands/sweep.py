@@ -53,4 +53,4 @@ def slurm_script(name: str, commands: Sequence[Sequence[str]]) -> str:
         'case "$SLURM_ARRAY_TASK_ID" in',
     ]
     lines += [f"{i}) exec {shlex.join(words)} ;;" for i, words in enumerate(commands)]
-    return "\n".join([*lines, "esac", ""])
+    return "\n".join([*lines, "*) exit 2 ;;", "esac", ""])
