@@ -49,6 +49,6 @@ def _run(command: Command) -> int:
 
 
 def _say(error: Exception) -> None:
-    """On standard error; of processes that run the same command side by side, the first one speaks."""
-    if os.environ.get("RANK", "0") == "0":
-        print(f"momentum: {one_line(error)}", file=sys.stderr)
+    """On standard error; of processes that run the same command side by side, each says which it is."""
+    who = f"rank {os.environ.get('RANK', '0')}: " if os.environ.get("WORLD_SIZE", "1") != "1" else ""
+    print(f"momentum: {who}{one_line(error)}", file=sys.stderr)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from momentum_transformer.cli import main
 from momentum_transformer.experiments import EXPERIMENTS
 from momentum_transformer.experiments.configuration import override
 from momentum_transformer.experiments.copy import CopyTask
@@ -19,9 +20,13 @@ from momentum_transformer.experiments.runs import Request, run_evaluation, run_t
 from momentum_transformer.training import checkpoint
 from momentum_transformer.training.checkpoint import CheckpointError
 from momentum_transformer.training.config import TrainConfig
+from momentum_transformer.training.distributed import World, WorldError
+from momentum_transformer.training.evaluation import DroppedError, until_interrupted
+from momentum_transformer.training.interruption import Interruption
 from momentum_transformer.training.loop import TrainingError
 from momentum_transformer.training.optimizers import clip_gradients, learning_rate
 from momentum_transformer.training.run_directory import RunDirectory, RunError
+from tests.ranks import threads_for_processes
 
 DROPOUT = ("model.dropout=0.1",)
 
@@ -274,3 +279,35 @@ def test_metrics_also_go_to_tensorboard(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     run_training(tiny(), tmp_path, resume=False)
     assert list((tmp_path / "tensorboard").glob("events.out.tfevents.*"))
+
+
+def test_a_process_that_is_gone_is_one_line_and_each_says_which_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(values: torch.Tensor) -> None:
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(torch.distributed, "all_reduce", fail)
+    with pytest.raises(WorldError, match=r"another process is gone, .* \(Connection closed by peer\)"):
+        World(0, 2, torch.device("cpu")).any(False)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(SystemExit):
+        main(["trian"])
+    assert capsys.readouterr().err.startswith("momentum: rank 1: unknown command 'trian'")
+
+
+def test_processes_with_fewer_batches_wait_and_all_drop_one_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ranks, flag, taken = threads_for_processes(2, monkeypatch), Interruption(), dict[int, list[int]]()
+
+    def work() -> None:
+        rank = ranks.mine.rank
+        taken[rank] = list(until_interrupted(range(1 + 2 * rank), World(rank, 2, torch.device("cpu")), flag))
+
+    ranks.run(work)
+    assert taken == {0: [0], 1: [0, 1, 2]}
+    flag.is_set = True
+    with pytest.raises(DroppedError):
+        ranks.run(work)

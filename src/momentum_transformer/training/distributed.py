@@ -70,8 +70,11 @@ class World:
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over all processes."""
-        if self.size > 1:
-            dist.all_reduce(values)
+        try:
+            if self.size > 1:
+                dist.all_reduce(values)
+        except RuntimeError as error:
+            raise WorldError(f"another process is gone, and says why ({error}); start all of them again") from error
         return values
 
     def any(self, flag: bool) -> bool:
