@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from momentum_transformer.durable import replace_file
+from momentum_transformer.durable import HeldError, hold, replace_file
 
 
 def test_two_processes_that_replace_one_file_do_not_disturb_each_other(
@@ -22,3 +22,11 @@ def test_two_processes_that_replace_one_file_do_not_disturb_each_other(
     replace_file(path, write)
     assert path.read_text() == "ours"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_lock_whose_note_is_no_text_is_held_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "owner.lock"
+    with hold(path, "a process"):
+        path.write_bytes(b"\xff\xfe")
+        with pytest.raises(HeldError):
+            hold(path, "another").__enter__()

@@ -83,7 +83,7 @@ def hold(path: Path, note: str, *, patience: float = 0.0) -> Iterator[IO[str]]:
 
     A holder that is about to end is given `patience` seconds.
     """
-    with path.open("a+") as file:
+    with path.open("a+", encoding="utf-8", errors="replace") as file:
         end = time.monotonic() + patience
         while True:
             try:
