@@ -294,3 +294,21 @@ def test_a_name_that_no_file_can_have_is_one_line(tmp_path: Path, capsys: pytest
         said = capsys.readouterr().err
         assert said.startswith("momentum: ")
         assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "redirected", "code", "said"),
+    [("--version", ">/dev/full", 2, "momentum: [Errno 28]"), ("--version", ">&-", 0, ""), ("list", ">&-", 0, "")],
+)
+def test_output_that_is_full_or_closed_is_no_traceback(words: str, redirected: str, code: int, said: str) -> None:
+    command = f"{sys.executable} -m momentum_transformer {words} {redirected}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr[: len(said)]) == (code, said)
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") <= 1
+
+
+def test_a_terminal_without_the_characters_gets_others() -> None:
+    words = [sys.executable, "-m", "momentum_transformer", "list"]
+    done = subprocess.run(words, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr

@@ -1,5 +1,6 @@
 """Train, compare and sample momentum transformers; --version says which this is."""
 
+import io
 import os
 import sys
 from typing import get_args
@@ -12,10 +13,11 @@ from .version import __version__
 
 def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
-    if words == ["--version"]:
-        print(f"momentum-transformer {__version__}")
-        sys.exit(0)
+    _make_output_safe()
     try:
+        if words == ["--version"]:
+            print(f"momentum-transformer {__version__}", flush=True)
+            sys.exit(0)
         command: Command = parse(get_args(Command), words, description=__doc__ or "", check_subject=_check_subject)
         sys.exit(_run(command))
     except UserError as error:
@@ -28,7 +30,20 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(141)
     except OSError as error:  # a name that no file can have, a full disk behind standard output
         _say(error)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (for the flush at exit)
         sys.exit(2)
+
+
+def _make_output_safe() -> None:
+    """Output that is closed is that of nobody; what a terminal's encoding lacks is a question mark."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (as long as the process)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _check_subject(name: str, subject: str) -> None:
