@@ -60,7 +60,7 @@ def run_bench(
         console.print(f"every number: {out}", soft_wrap=True)
     if plot and draw:
         plot.parent.mkdir(parents=True, exist_ok=True)
-        plot.write_text(draw(record))
+        plot.write_text(draw(record), encoding="utf-8")
         console.print(f"picture: {plot}", soft_wrap=True)
 
 

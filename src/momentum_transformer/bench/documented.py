@@ -55,7 +55,7 @@ SOURCES = {
 
 def read(path: Path) -> Record:
     """A record, with its command as it would be given: some are measured into another folder, and kept later."""
-    record: dict[str, Any] = json.loads(path.read_text())
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if "command" in record:
         command = re.sub(r"^\S*__main__\.py ", "momentum ", record["command"])
         command = re.sub(r"/tmp/\S+\.json", f"results/{path.name}", command)
@@ -75,5 +75,5 @@ def documented(results: Path, figures: Path) -> dict[str, str]:
         record, *elsewhere = map(read, (path, *sorted(results.glob(f"{stem}-*.json"))))
         found |= {name: table(record, *elsewhere) for name, table in source.tables.items()}
         if source.figure is not None:
-            (figures / f"{stem}.svg").write_text(source.figure(record))
+            (figures / f"{stem}.svg").write_text(source.figure(record), encoding="utf-8")
     return found

@@ -96,7 +96,7 @@ def main() -> None:
         "width": WIDTH,
         "checksum_seconds": checksum,
     }
-    out.write_text(json.dumps(record, indent=1) + "\n")
+    out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

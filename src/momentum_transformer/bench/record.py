@@ -30,4 +30,4 @@ def save(result: dict[str, Any], out: Path | None) -> None:
     """Write the record as JSON, where a place was named."""
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(result, indent=2) + "\n")
+        out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

@@ -123,13 +123,13 @@ def write(record: Mapping[str, Any], path: Path) -> None:
     """Write the record as JSON; the file is replaced in one step."""
     make_folder(path.parent)
     text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
-    replace_file(path, lambda temporary: temporary.write_text(text))
+    replace_file(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def read(path: Path, part: str = "shapes") -> dict[str, Any]:
     """A record, as `momentum bench --out` wrote it; `part` is "family" for one of `--family`."""
     try:
-        record: Any = json.loads(path.read_text())
+        record: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BenchError(f"{path} cannot be read: {error}") from None
     if not isinstance(record, dict) or record.get("format") != FORMAT or part not in record:

@@ -78,7 +78,7 @@ def ship(request: Request, run: Path, place: Path) -> None:
         (place / KEPT_IMAGES).parent.mkdir(exist_ok=True)
         (place / KEPT_IMAGES).write_bytes(bytes(task.test_images[:IMAGES].flatten().tolist()))
     parameters = sum(weight.numel() for weight in weights.values())
-    (place / "README.md").write_text(model_card(request, RunDirectory(place), parameters))
+    (place / "README.md").write_text(model_card(request, RunDirectory(place), parameters), encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:

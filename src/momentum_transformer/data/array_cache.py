@@ -95,7 +95,7 @@ def _write(folder: Path, arrays: Arrays, identity: Mapping[str, Any]) -> None:
             np.save(scratch / f"{name}.npy", array, allow_pickle=False)
         checksums = {name: _checksum(array) for name, array in arrays.items()}
         index = {"identity": identity, "checksums": checksums, "checksum": _index_checksum(checksums)}
-        (scratch / "index.json").write_text(json.dumps(index, indent=1))
+        (scratch / "index.json").write_text(json.dumps(index, indent=1), encoding="utf-8")
         if folder.exists():  # damaged
             shutil.rmtree(folder)
         scratch.rename(folder)
@@ -114,6 +114,6 @@ def _index_checksum(checksums: dict[str, int]) -> int:
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
     """One builder at a time; the others wait and then find the entry."""
-    with folder.with_name(folder.name + ".lock").open("w") as file:
+    with folder.with_name(folder.name + ".lock").open("w", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

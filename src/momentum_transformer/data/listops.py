@@ -143,7 +143,7 @@ def _show(text: bytes) -> str:
 
 def write_listops(path: Path, expressions: Iterable[bytes], labels: Iterable[int]) -> None:
     """A file in Long Range Arena's format."""
-    with path.open("w") as file:
+    with path.open("w", encoding="utf-8") as file:
         file.write("Source\tTarget\n")
         file.writelines(f"{to_text(e)}\t{label}\n" for e, label in zip(expressions, labels, strict=True))
 

@@ -176,4 +176,4 @@ def closed_form(runs: Sequence[Run], results: Path) -> Evidence:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    return json.loads(path.read_text()) if path.exists() else None
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None

@@ -19,9 +19,9 @@ def published(results: Path, figures: Path) -> dict[str, str]:
         _, left_out = write_report([results], Path(scratch))
         figures.mkdir(parents=True, exist_ok=True)
         for figure in sorted(Path(scratch).glob("*.svg")):
-            (figures / figure.name).write_text(figure.read_text())
+            (figures / figure.name).write_text(figure.read_text(encoding="utf-8"), encoding="utf-8")
         found = {name: f"Not run yet: `{command}`.\n" for name, command in STUDIED.items()}
-        found |= {path.stem: path.read_text() for path in sorted(Path(scratch).glob("*.md"))}
+        found |= {path.stem: path.read_text(encoding="utf-8") for path in sorted(Path(scratch).glob("*.md"))}
     found["unfinished"] = unfinished(left_out, results.parent)
     found["claims"] = claims_markdown(collect([results])[0], results)
     return found

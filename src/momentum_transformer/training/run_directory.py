@@ -119,7 +119,7 @@ class RunDirectory:
 
     def _replace(self, name: str, text: str) -> None:
         try:
-            replace_file(self.path / name, lambda temporary: temporary.write_text(text))
+            replace_file(self.path / name, lambda temporary: temporary.write_text(text, encoding="utf-8"))
         except OSError as error:
             raise RunError(f"{self.path / name} cannot be written: {error}") from None
 
@@ -146,7 +146,7 @@ class RunDirectory:
     def append(self, name: str, line: dict[str, Any]) -> None:
         """One more line of a .jsonl file."""
         try:
-            with (self.path / name).open("a") as file:
+            with (self.path / name).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
             raise RunError(f"{self.path}/{name} cannot be written: {error}") from None
@@ -173,7 +173,7 @@ class RunDirectory:
             except ValueError:
                 os.truncate(path, path.stat().st_size - len(torn))
             else:  # all but the end of the line
-                with path.open("a") as file:
+                with path.open("a", encoding="utf-8") as file:
                     file.write("\n")
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -224,7 +224,7 @@ class RunDirectory:
         except Exception as error:
             line = f"{one_line(error)}\n"
             with suppress(OSError):
-                replace_file(path, lambda temporary: temporary.write_text(line))
+                replace_file(path, lambda temporary: temporary.write_text(line, encoding="utf-8"))
             raise
 
     def damage(self) -> str | None:

@@ -125,7 +125,7 @@ def save_shards(
     def seal() -> None:
         for file in path.iterdir():
             sync(file)
-        replace_file(path / SEAL, lambda temporary: temporary.write_text(json.dumps(progress)))
+        replace_file(path / SEAL, lambda temporary: temporary.write_text(json.dumps(progress), encoding="utf-8"))
         for old in folder.iterdir():
             if old != path:
                 shutil.rmtree(old, ignore_errors=True)
