@@ -100,7 +100,12 @@ def imported_packages(path: Path, root: Path = ROOT) -> set[str]:
     return found
 
 
-CAUGHT = {"HeldError", "PickleError", "UnavailableError"}  # errors that the package catches itself, always
+CAUGHT = {
+    "DroppedError",
+    "HeldError",
+    "PickleError",
+    "UnavailableError",
+}  # errors that the package catches itself, always
 MODULES = sorted(ROOT.rglob("*.py"))
 COMMANDS = ("drawing", "translating", "predicting", "writing", "reproduce", "listing", "shipping", "queue", "sweep")
 CPLUSPLUS = sorted(path for path in ROOT.rglob("*") if path.suffix in (".h", ".cpp"))

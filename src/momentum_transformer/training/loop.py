@@ -7,6 +7,7 @@ carrying on from it is bit-identical to never having stopped.
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,17 +59,8 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
         save = _saver(run, model, counters, scaler, recorder, world, sharded=sharded)
 
         def evaluate_now() -> bool:
-            """Returns whether no interruption ended it."""
-            torch.manual_seed(_mix(seed, counters.step, world.rank))  # so that a resumed run draws the same numbers
-            try:
-                best = _evaluate(task, model, config, world, counters, recorder, progress, interrupted)
-            except DroppedError:
-                counters.unevaluated = 1
-                return False
-            counters.unevaluated = 0
-            if best or not counters.step:
-                save(run.best)
-            return True
+            best = partial(save, run.best)
+            return _evaluate(task, model, config, world, counters, recorder, progress, interrupted, seed, best)
 
         if not resume or counters.unevaluated:
             evaluated = evaluate_now()
@@ -241,10 +233,18 @@ def _evaluate(
     recorder: Recorder,
     progress: Progress,
     interrupted: Interruption,
+    seed: int,
+    save_best: Callable[[], None],
 ) -> bool:
-    """Evaluate, write it down, and say whether it is the best so far."""
+    """Evaluate, write it down, and save the best model so far; returns whether no interruption ended it."""
+    torch.manual_seed(_mix(seed, counters.step, world.rank))  # so that a resumed run draws the same numbers
     batches = task.validation(counters.step, world.shard, world.shards)
-    metrics = evaluate(task, model, config, world, until_interrupted(batches, world, interrupted))
+    try:
+        metrics = evaluate(task, model, config, world, until_interrupted(batches, world, interrupted))
+    except DroppedError:
+        counters.unevaluated = 1
+        return False
+    counters.unevaluated = 0
     spent = {"seconds": counters.seconds, "cpu_seconds": counters.cpu_seconds}
     recorder.write("validation", counters.step, {**metrics, **spent})
     progress.validated(counters.step, metrics)
@@ -255,9 +255,11 @@ def _evaluate(
                 if counters.step:  # an untrained model writes noise
                     progress.sampled(sample)
     score = metrics["loss"] if config.select == "loss" else -metrics[config.select]
-    if not score < counters.best_score:
-        return False
-    counters.best_score, counters.best_step = score, counters.step
+    if score < counters.best_score:
+        counters.best_score, counters.best_step = score, counters.step
+        save_best()
+    elif not counters.step:
+        save_best()
     return True
 
 
