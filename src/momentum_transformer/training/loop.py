@@ -57,11 +57,8 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
         interruptible() as interrupted,
     ):
         save = _saver(run, model, counters, scaler, recorder, world, sharded=sharded)
-
-        def evaluate_now() -> bool:
-            best = partial(save, run.best)
-            return _evaluate(task, model, config, world, counters, recorder, progress, interrupted, seed, best)
-
+        measured = (task, model, config, world, counters, recorder, progress, interrupted, seed)
+        evaluate_now = partial(_evaluate, *measured, partial(save, run.best))
         if not resume or counters.unevaluated:
             evaluated = evaluate_now()
             if not resume:
@@ -77,8 +74,8 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
             stop = world.any(interrupted.is_set)
             due_log = now % config.log_every == 0 or last
             due_evaluation = now % config.evaluate_every == 0 or last
-            due_save = now % config.save_every == 0 or last
-            if not (due_log or due_evaluation or due_save or stop):
+            due_save = now % config.save_every == 0 or last or stop
+            if not (due_log or due_evaluation or due_save):
                 continue
             losses, recent = world.sum(torch.stack(recent)).tolist(), []
             counters.seconds += time.perf_counter() - started
