@@ -71,7 +71,9 @@ def compare_attention(attend: Any, given: dict[str, Any], group: Any, what: str)
     known = leaves(given)
     weight = torch.randn(*given["v"].shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     y, state = attend(**given, return_state=True)
-    expected = torch.autograd.grad((y * weight).sum() + state[0].sum(), list(known.values()))
+    expected = torch.autograd.grad(
+        (y * weight).sum() + state[0].sum(), list(known.values()), allow_unused=True, materialize_grads=True
+    )
 
     mine = {name: part_of(x, start, stop) for name, x in given.items()}
     mine = {name: x.detach().requires_grad_() if name in known else x for name, x in mine.items()}
@@ -84,7 +86,7 @@ def compare_attention(attend: Any, given: dict[str, Any], group: Any, what: str)
             if whole is not None:
                 close(ours, whole, f"{what}: {name} after the last part")
         loss = loss + after[0].sum()
-    found = torch.autograd.grad(loss, [mine[name] for name in known])
+    found = torch.autograd.grad(loss, [mine[name] for name in known], allow_unused=True, materialize_grads=True)
     for name, ours, whole in zip(known, found, expected, strict=True):
         of_all = known[name].ndim == 1
         close(total(ours, group) if of_all else ours, part_of(whole, start, stop), f"{what}: gradient of {name}")

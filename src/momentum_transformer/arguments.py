@@ -15,7 +15,7 @@ from typing import Annotated, Any, Union, cast, get_type_hints
 import tyro
 
 from .bounded import MEGABYTE, UNREADABLE, parse_json, read_bounded
-from .errors import UserError
+from .errors import CommandError
 
 TRANSLATIONS = "translation"
 SOURCES = {  # what --source is, of an experiment on one's own data
@@ -45,7 +45,7 @@ COLOURS = r"\x1b\[[0-9;]*m"
 NUMBERS = {"invalid literal for int": "a whole number", "could not convert string to float": "a number"}
 
 
-class UsageError(UserError):
+class UsageError(CommandError):
     """Words that make no command; the message is for the user."""
 
 
@@ -148,9 +148,9 @@ def _check(
     else:
         suggested = [flag for flag, field in known.items() if field not in hidden]
     seen: set[str] = set()
-    for word, after in zip(words, (*words[1:], None), strict=True):
+    for i, word in enumerate(words):
         option = word.partition("=")[0].replace("_", "-")
-        if word == "--out=" or (word == "--out" and after == ""):
+        if word == "--out=" or list(words[i : i + 2]) == ["--out", ""]:
             raise UsageError("--out is empty; name a place, or leave --out away")
         if not option.startswith("--") or option == "--":
             continue

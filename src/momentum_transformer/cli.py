@@ -6,7 +6,7 @@ import sys
 from typing import get_args
 
 from .arguments import parse
-from .errors import UserError, memory_suffices, one_line
+from .errors import CommandError, UserError, memory_suffices, one_line
 from .options import Command
 from .version import __version__
 
@@ -64,6 +64,11 @@ def _run(command: Command) -> int:
 
 
 def _say(error: Exception) -> None:
-    """On standard error; of processes that run the same command side by side, each says which it is."""
-    who = f"rank {os.environ.get('RANK', '0')}: " if os.environ.get("WORLD_SIZE", "1") != "1" else ""
+    """On standard error; of processes that run the same command side by side, one says what all of them find, and each
+    what happened to it alone.
+    """
+    rank, same = os.environ.get("RANK", "0"), isinstance(error, CommandError)
+    if same and rank != "0":
+        return
+    who = f"rank {rank}: " if not same and os.environ.get("WORLD_SIZE", "1") != "1" else ""
     print(f"momentum: {who}{one_line(error)}", file=sys.stderr)

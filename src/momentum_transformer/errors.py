@@ -11,6 +11,10 @@ class UserError(Exception):
     """The message is for the user: one line that says what is wrong, where, and what to do."""
 
 
+class CommandError(UserError):
+    """What is wrong stands in the command itself, so that every process that runs it finds the same."""
+
+
 @contextmanager
 def memory_suffices() -> Iterator[None]:
     """What needs more memory than there is says so."""

@@ -78,7 +78,7 @@ def test_a_byte_that_is_not_utf8_is_named_by_line(packed: bool, tmp_path: Path) 
 def test_a_file_that_is_missing_or_cut_off_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there is no file .*train.de"):
         read_lines(tmp_path / "train.de")
-    with pytest.raises(DataError, match=r"cannot be read"):
+    with pytest.raises(DataError, match=r"is a folder, not a file of text; name a file in it"):
         read_lines(tmp_path)
     with pytest.raises(DataError, match=r"train.de.gz cannot be read: .*get it again"):
         read_lines(write(tmp_path / "train.de.gz", gzip.compress(b"eins\nzwei\n" * 100)[:-12]))

@@ -156,7 +156,7 @@ def test_a_log_without_an_end_is_one_line(tmp_path: Path) -> None:
         pass
 
 
-LEFT = ("provenance.json.writing", "checkpoint/last.safetensors.writing", "checkpoint/.tmpAb12cD")
+LEFT = ("provenance.json.17.writing", "checkpoint/last.safetensors.17.writing", "checkpoint/.tmpAb12cD")
 OTHERS = ("novel.writing", ".tmpnotes", "samples/.tmpdata", "checkpoint/sub/a.writing", "checkpoint/a.writing")
 
 

@@ -165,7 +165,7 @@ def test_a_bad_text_request_gets_its_reason(client: TestClient, changes: dict[st
 def test_how_runs_go_is_sent_again_only_when_there_is_news(tmp_path: Path) -> None:
     client = TestClient(create_app(Studio(), Watch([tmp_path])), base_url=HOME)
     answer = client.get("/training")
-    assert answer.json() == {"runs": [], "folders": [str(tmp_path)]}
+    assert answer.json() == {"runs": [], "more": 0, "folders": [str(tmp_path)]}
     again = client.get("/training", headers={"if-none-match": answer.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
 

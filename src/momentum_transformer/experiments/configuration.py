@@ -13,14 +13,14 @@ from functools import cache
 from typing import Any, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints, runtime_checkable
 
 from ..bounded import parse_json
-from ..errors import UserError
+from ..errors import CommandError
 
 T = TypeVar("T")
 MANY = 24  # an error lists up to this many names; of more, only the nearest one
 LARGEST = 10**15  # whole number
 
 
-class ConfigurationError(UserError, ValueError):
+class ConfigurationError(CommandError, ValueError):
     """A name, key or value that does not exist; the message is for the user."""
 
 

@@ -82,8 +82,12 @@ class RunDirectory:
 
     def _remove_unfinished(self) -> None:
         """Files that a killed process was writing, by the names that runs give them: users keep files here, too."""
-        named = [self.path / part / f"{name}{WRITING}" for part, names in WRITTEN.items() for name in names]
-        for path in (*named, *(self.path / "checkpoint").glob(SCRATCH)):
+        patterns = [(part, f"{name}.[0-9]*{WRITING}") for part, names in WRITTEN.items() for name in names]
+        for part, pattern in (*patterns, ("checkpoint", SCRATCH)):
+            self._remove(part, pattern)
+
+    def _remove(self, part: str, pattern: str) -> None:
+        for path in (self.path / part).glob(pattern):
             if path.is_file() and not path.is_symlink():
                 path.unlink()
 
@@ -102,6 +106,7 @@ class RunDirectory:
         self.write("provenance.json", provenance() | ({"data": data} if data else {}))
         keep()
         self.write("config.json", {"format": FORMAT, **config})
+        self._remove_unfinished()  # of an attempt that ended before the folder was a run
 
     def refuse_to_overwrite(self) -> None:
         if self.exists():
