@@ -108,7 +108,9 @@ def _report(name: str) -> Callable[[bytes, Path], Any]:
         (folder / "provenance.json").write_text(json.dumps(PROVENANCE))
         (folder / "metrics.jsonl").write_bytes(LINES)
         (folder / name).write_bytes(content)
-        RunDirectory(folder).forget_metrics_after(2, {"train": 2}) if name == "metrics.jsonl" else None
+        RunDirectory(folder).forget_metrics_after(
+            {"train": 2, "validation": 2}, {"train": 2}
+        ) if name == "metrics.jsonl" else None
         (folder / name).write_bytes(content)
         collect([folder])
 

@@ -103,14 +103,13 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
 
 def _forget_later(run: RunDirectory, config: TrainConfig, counters: Counters | None) -> None:
     """Drop the metrics after a checkpoint with these counters; without one, a run that had metrics begins again."""
-    due = {}
+    reached, due = {"train": -1, "validation": -1}, {}
     if counters is not None:
-        step, every = counters.step, {"train": config.log_every, "validation": config.evaluate_every}
-        due = {kind: step if step == config.steps else step - step % steps for kind, steps in every.items()}
+        reached = {"train": counters.step, "validation": counters.step - counters.unevaluated}
+        every = {"train": config.log_every, "validation": config.evaluate_every}
+        due = {kind: at if at == config.steps else at - at % every[kind] for kind, at in reached.items()}
         due["train"] = due["train"] or -1  # unlike evaluations, none is before the first step
-        if counters.unevaluated:
-            due["validation"] = step - 1 - (step - 1) % config.evaluate_every if step else -1
-    forgotten = run.forget_metrics_after(-1 if counters is None else counters.step, due)
+    forgotten = run.forget_metrics_after(reached, due)
     if counters is None and forgotten:
         Console(highlight=False, soft_wrap=True, markup=False).print(
             f"{run.path} has metrics but no checkpoint to carry on from: they are dropped, and it begins again"

@@ -197,16 +197,21 @@ class RunDirectory:
         except (ValueError, *UNREADABLE) as error:
             raise RunError(f"{path} cannot be read: {error}") from None
 
-    def forget_metrics_after(self, step: int, due: Mapping[str, int]) -> int:
+    def forget_metrics_after(self, reached: Mapping[str, int], due: Mapping[str, int]) -> int:
         """Drop what was logged beyond a checkpoint, and what only a finished run has, before carrying on from it.
 
+        `reached`: the last step of each kind of line that the checkpoint knows; samples are written with "validation".
         `due`: the last step at which each kind of line had to be written; once these are read, damage that follows is
         dropped, too. Returns how many lines were.
         """
 
         def has_all(lines: list[dict[str, Any]]) -> bool:
-            reached = {kind: max((x["step"] for x in lines if x["kind"] == kind), default=-1) for kind in due}
-            return all(reached[kind] >= at for kind, at in due.items())
+            found = {kind: max((x["step"] for x in lines if x["kind"] == kind), default=-1) for kind in due}
+            return all(found[kind] >= at for kind, at in due.items())
+
+        def is_known(line: dict[str, Any]) -> bool:
+            known: bool = line["step"] <= reached[line.get("kind", "validation")]
+            return known
 
         def has_samples(lines: list[dict[str, Any]]) -> bool:
             return max((line["step"] for line in lines), default=-1) >= due.get("validation", -1)
@@ -215,9 +220,9 @@ class RunDirectory:
         during = [line for line in metrics if line["kind"] in ("train", "validation")]
         lines = {METRICS: during, SAMPLES: self._lines(SAMPLES, lambda path: read_samples(path, has_samples))}
         for path in self._logs():
-            kept = [json.dumps(line) + "\n" for line in lines[path.name] if line["step"] <= step]
+            kept = [json.dumps(line) + "\n" for line in lines[path.name] if is_known(line)]
             self._replace(path.name, "".join(kept))
-        return sum(line["step"] > step for line in during)
+        return sum(not is_known(line) for line in during)
 
     @contextmanager
     def failure_noted(self) -> Iterator[None]:
