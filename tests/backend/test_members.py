@@ -169,7 +169,18 @@ def test_equal_keys_at_full_strength_stay_exact_natively() -> None:
     assert_same(everything(given, backend="native"), everything(given, backend="recurrent"), 1e-12)
 
 
-@pytest.mark.parametrize("member", ["linear a token", "momentum a token", "slow decay", "delta", "gated delta"])
+@pytest.mark.parametrize(
+    "member",
+    [
+        "linear a token",
+        "momentum a token",
+        "slow decay",
+        "slow channels",
+        "channels and momentum",
+        "delta",
+        "gated delta",
+    ],
+)
 def test_a_million_tokens_keep_five_digits(member: str) -> None:
     """Outputs and all gradients in float32, against float64."""
     generator = torch.Generator().manual_seed(0)
@@ -177,10 +188,18 @@ def test_a_million_tokens_keep_five_digits(member: str) -> None:
     q, k, v = (torch.randn(1, 1, n, 4, generator=generator) for _ in range(3))
     share = {name: torch.rand(1, 1, n, generator=generator) for name in ("alpha", "beta", "eta", "gamma")}
     unit = torch.nn.functional.normalize(k, dim=-1)
+    slowness = torch.tensor([0.0, 1e-6, 1e-4, 0.5])  # the slowest channel forgets nothing
     given = {
         "linear a token": {"k": k.abs(), "eta": share["eta"]},
         "momentum a token": {"k": k.abs(), "beta": share["beta"], "gamma": share["gamma"]},
         "slow decay": {"k": k, "alpha": 1 - 1e-4 * share["alpha"]},
+        "slow channels": {"k": k.abs(), "alpha": 1 - slowness * share["alpha"][..., None]},
+        "channels and momentum": {
+            "k": k.abs(),
+            "alpha": 1 - slowness * share["alpha"][..., None],
+            "beta": share["beta"],
+            "gamma": share["gamma"],
+        },
         "delta": {"k": unit, "eta": share["eta"], "delta": 1.0},
         "gated delta": {"k": unit, "eta": share["eta"], "alpha": 0.5 + 0.5 * share["alpha"], "delta": 1.0},
     }[member]
@@ -196,16 +215,21 @@ def assert_digits(given: dict[str, Any], share: float) -> None:
         assert (x.double() - wanted[name]).norm() <= share * wanted[name].norm(), name
 
 
-@pytest.mark.parametrize("member", ["hardly a decay", "a gate at one", "momentum under a gate"])
+@pytest.mark.parametrize(
+    "member", ["hardly a decay", "a gate at one", "momentum under a gate", "channels", "momentum under channels"]
+)
 def test_decays_near_one_keep_digits_as_no_decay_does(member: str) -> None:
     generator = torch.Generator().manual_seed(0)
     n = 2**16
     q, k, v = (torch.rand(1, 1, n, 4, generator=generator) for _ in range(3))
     share = torch.rand(1, 1, n, generator=generator)
+    channels = torch.tensor([0.0, 1e-6, 1e-6, 0.5])
     given = {
         "hardly a decay": {"alpha": 1 - 1e-6},
         "a gate at one": {"alpha": torch.where(share < 1e-4, 0.5, 1.0)},
         "momentum under a gate": {"alpha": 1 - 1e-6 * share, "beta": share},
+        "channels": {"alpha": 1 - channels * share[..., None]},
+        "momentum under channels": {"alpha": 1 - channels * share[..., None], "beta": share},
     }[member]
     assert_digits({"q": q, "k": k, "v": v} | given, 2e-6)
 
@@ -227,13 +251,16 @@ def test_a_nan_reaches_no_gradient_beyond_its_chunk_and_its_document(name: str) 
 
 
 @pytest.mark.kernels
-def test_a_gate_that_closes_and_opens_is_summed_right() -> None:
+@pytest.mark.parametrize("channels", [False, True])
+def test_a_gate_that_closes_and_opens_is_summed_right(channels: bool) -> None:
     """Segments with slow decays and with fast ones, documents, masks and a state, one after the other."""
     generator = torch.Generator().manual_seed(0)
     n = 1100
     q, k, v = (torch.randn(1, 2, n, width, generator=generator, dtype=torch.float64) for width in (5, 5, 3))
     slow = (torch.arange(n) // 100 % 3 > 0) | (torch.rand(1, 2, n, generator=generator) > 0.1)
     alpha = torch.where(slow, 1 - 1e-6 * torch.rand(1, 2, n, generator=generator), 0.6).double()
+    if channels:
+        alpha = torch.stack([torch.ones_like(alpha), alpha, alpha.flip(2), alpha**2, 0.1 * alpha], -1)
     given = {"q": q, "k": k, "v": v, "alpha": alpha, "beta": torch.rand(1, 2, n, generator=generator).double()}
     given = {name: x.requires_grad_() for name, x in given.items()}
     state = RecurrentState(*(torch.randn(1, 2, 5, 3, generator=generator, dtype=torch.float64) for _ in range(2)))

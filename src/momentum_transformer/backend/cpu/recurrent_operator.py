@@ -58,7 +58,7 @@ def _problem(
     problem.segment = segment(e, planes_of(coefficients[1]))
     problem.channels = coefficients[0] is not None and coefficients[0].ndim == 4
     # where nothing is erased and decays are slow s sums all tokens: without blocked summation it would lose digits
-    problem.sum_segments = n > 1024 and coefficients[4] is None and not problem.channels
+    problem.sum_segments = n > 1024 and coefficients[4] is None
     problem.threads, problem.dtype = torch.get_num_threads(), DTYPES.index(q.dtype)
     problem.q, problem.k, problem.v = TensorView.of(q), TensorView.of(k), TensorView.of(v)
     if erase is not None:

@@ -25,9 +25,9 @@ template <class T> struct AdjointToken {  // the first half of token t, and the 
     Vec<T> d_beta, d_gamma;               // partial sums, one in each lane
 };
 
-// `rows` columns of the state, each `dp` features.
-template <class T, bool Momentum, EraseKind erase>
-__attribute__((noinline)) void adjoint_token(T* D, T* E, const T* s, const T* m, int64_t rows, int64_t dp,
+// `rows` columns of the state, each `dp` features. HasBase: the gradient of s is D and what `base` holds of it.
+template <class T, bool Momentum, EraseKind erase, bool HasBase = false>
+__attribute__((noinline)) void adjoint_token(T* D, T* base, T* E, const T* s, const T* m, int64_t rows, int64_t dp,
                                              AdjointToken<T>& x) {
     constexpr int W = width<T>, R = VECTOR_BYTES == 64 ? 4 : 2;
     Vec<T> beta_sum{}, gamma_sum{};
@@ -51,12 +51,18 @@ __attribute__((noinline)) void adjoint_token(T* D, T* E, const T* s, const T* m,
                 for (int r = 0; r < R; r++) {
                     const int64_t i = (j + r0 + r) * dp + at;
                     const Vec<T> state = load(s + i);
-                    Vec<T> grad = load(D + i), momentum{};
-                    d_alpha += grad * state;
+                    Vec<T> grad = load(D + i), momentum{}, before{};
+                    if (HasBase) before = load(base + i);
+                    d_alpha += (HasBase ? grad + before : grad) * state;
                     grad *= alpha;
                     if (erase != ERASE_NOTHING) grad += eraser * o[r];
                     grad += query * g[r];
                     store(D + i, grad);
+                    if (HasBase) {
+                        before *= alpha;
+                        store(base + i, before);
+                        grad += before;
+                    }
                     if (Momentum) {
                         momentum = load(m + i);
                         Vec<T> of_m = load(E + i);
@@ -90,18 +96,21 @@ __attribute__((noinline)) void adjoint_token(T* D, T* E, const T* s, const T* m,
 }
 // Runs a token through a tile, with the instance of the template for this member.
 template <class T>
-inline void adjoint_member(T* D, T* E, const T* s, const T* m, int64_t rows, int64_t dp, AdjointToken<T>& x,
+inline void adjoint_member(T* D, T* base, T* E, const T* s, const T* m, int64_t rows, int64_t dp, AdjointToken<T>& x,
                            EraseKind erase) {
-    if (!E && erase == ERASE_NOTHING)
-        adjoint_token<T, false, ERASE_NOTHING>(D, E, s, m, rows, dp, x);
+    if (base)  // sums are blocked only where nothing is erased
+        E ? adjoint_token<T, true, ERASE_NOTHING, true>(D, base, E, s, m, rows, dp, x)
+          : adjoint_token<T, false, ERASE_NOTHING, true>(D, base, E, s, m, rows, dp, x);
+    else if (!E && erase == ERASE_NOTHING)
+        adjoint_token<T, false, ERASE_NOTHING>(D, base, E, s, m, rows, dp, x);
     else if (!E)
-        adjoint_token<T, false, ERASE_S>(D, E, s, m, rows, dp, x);
+        adjoint_token<T, false, ERASE_S>(D, base, E, s, m, rows, dp, x);
     else if (erase == ERASE_NOTHING)
-        adjoint_token<T, true, ERASE_NOTHING>(D, E, s, m, rows, dp, x);
+        adjoint_token<T, true, ERASE_NOTHING>(D, base, E, s, m, rows, dp, x);
     else if (erase == ERASE_S)
-        adjoint_token<T, true, ERASE_S>(D, E, s, m, rows, dp, x);
+        adjoint_token<T, true, ERASE_S>(D, base, E, s, m, rows, dp, x);
     else
-        adjoint_token<T, true, ERASE_LOOKAHEAD>(D, E, s, m, rows, dp, x);
+        adjoint_token<T, true, ERASE_LOOKAHEAD>(D, base, E, s, m, rows, dp, x);
 }
 
 template <class T> struct TokenForm {
@@ -169,13 +178,13 @@ template <class T> struct TokenForm {
         token.beta = last ? T(1) : T(x.c.beta[t + 1]), token.rho = last ? T(0) : x.c.at[LOOKAHEAD][t + 1];
         token.du = x.dV + t * ep + first;
     }
-    void tile(T* D, T* E, const T* s, const T* m, int64_t first, int64_t rows) {
+    void tile(T* D, T* base, T* E, const T* s, const T* m, int64_t first, int64_t rows) {
         E ? states<true>(slot(0, 0), slot(0, 1), s, m, first, rows, slot_size())
           : states<false>(slot(0, 0), slot(0, 1), s, m, first, rows, slot_size());
         for (int64_t t = count - 1; t >= -1; t--) {
             x.prefetch.issue(x.share);
             set_token(t, first);
-            adjoint_member(D, E, t < 0 ? s : slot(t, 0), t < 0 ? m : slot(t, 1), rows, dp, token, x.c.erase);
+            adjoint_member(D, base, E, t < 0 ? s : slot(t, 0), t < 0 ? m : slot(t, 1), rows, dp, token, x.c.erase);
             if (E && t + 1 < count) x.add(BETA, t + 1, token.d_beta);
             if (t < 0) return;
             if (E)
@@ -194,16 +203,18 @@ template <class T> struct TokenForm {
         }
         x.add(GAMMA, t, of_gamma);
     }
-    // All gradients of the chunk; the arguments are those of ChunkForm.
-    void run(int64_t tokens, T* D, T* E, const T*, const T* s, const T* m) {
+    // All gradients of the chunk; the arguments are those of ChunkForm, but with blocked summation `base` has what is
+    // not in D, and goes from after the chunk to before it, too.
+    void run(int64_t tokens, T* D, T* E, T* base, const T* s, const T* m) {
         count = tokens;
         for (T* row : {x.packed_q - dp, x.packed_k - dp}) x.clear(row, dp);
         for (T* row : {x.U - ep, x.packed_g - ep, x.O + count * ep}) x.clear(row, ep);
         for (T* sums : {x.dQ - dp, x.dK - dp, x.dP, dPM, x.dA}) x.clear(sums, (count + 1) * dp);
         for (int64_t at = 0; at < dp; at += width<T>) store(x.A + count * dp + at, splat(T(1)));
         for (int64_t first = 0; first < ep; first += most_rows) {
-            const int64_t at = first * dp;
-            tile(D + at, E ? E + at : nullptr, s + at, E ? m + at : nullptr, first, min(most_rows, ep - first));
+            const int64_t at = first * dp, rows = min(most_rows, ep - first);
+            auto from = [&](auto* plane) { return plane ? plane + at : nullptr; };
+            tile(D + at, base == D ? nullptr : base + at, from(E), s + at, from(m), first, rows);
         }
         for (int64_t t = 0; t < count; t++)
             for (int64_t at = t * dp; at < (t + 1) * dp; at += width<T>) {

@@ -22,7 +22,8 @@ template <class T> struct FamilyBackward {
     TokenForm<T> token_form;
     T *D, *E, *dz;                // gradients of s and m; that of z after the segment
     BlockedSum<T> sum;            // of the gradient of s, which D has the segment of
-    T* total;                     // the whole of it; null without blocked summation
+    // the whole of it, or for TokenForm what `base` holds of it; null without blocked summation
+    T* total;
     T* dz_local;                  // what the segment has added to dz
     T *starts, *z_starts;         // states before chunks; the last is zero: that before a document
     T* matrix;                    // scratch for transposing a plane
@@ -34,7 +35,7 @@ template <class T> struct FamilyBackward {
         : p(p), size(p), ep(Sizes<T>(p).ep), ld(p.channels ? size.dp : plane_ld<T>(ep)),
           plane(p.channels ? ep * ld : size.dp * ld), rows(p, arena), chunk_form(rows, arena), token_form(rows, arena),
           D(arena.take<T>(plane)), E(size.planes == 2 ? arena.take<T>(plane) : nullptr), dz(arena.take<T>(size.dp)),
-          sum{p.sum_segments ? arena.take<T>(plane) : nullptr}, total(p.sum_segments ? arena.take<T>(plane) : nullptr),
+          sum(p, plane, size.dp, arena), total(p.sum_segments ? arena.take<T>(plane) : nullptr),
           dz_local(arena.take<T>(size.dp)), starts(arena.take<T>((most_starts() + 1) * size.planes * plane)),
           z_starts(arena.take<T>((most_starts() + 1) * size.dp)), matrix(arena.take<T>(size.dp * ep)),
           chunks(arena.take<Chunk>(p.segment)), reset(arena.take<uint8_t>(p.n + 1)) {}
@@ -51,14 +52,14 @@ template <class T> struct FamilyBackward {
         bool begins = chunk.start == NOTHING;
         rows.fill_keys(x, chunk.begin, chunk.count, begins);
         rows.fill_queries(x, chunk.count);
-        const Vec<T> fade = broadcast(T(sum.fade));
-        for (int64_t i = 0; sum.active && i < plane; i += width<T>)
+        const Vec<T> fade = broadcast(sum.kept(0));
+        for (int64_t i = 0; sum.active && !p.channels && i < plane; i += width<T>)
             store(total + i, fade * load(sum.base + i) + load(D + i));
         prefetch_before(x, chunk);
         with_form([&](auto& form) {
             form.run(chunk.count, D, E, sum.active ? total : D, start(chunk.start, 0), start(chunk.start, 1));
         });
-        for (int64_t t = 0; sum.active && t < chunk.count; t++) sum.fade *= rows.c.alpha[t];
+        for (int64_t t = 0; sum.active && t < chunk.count; t++) sum.decay(rows.c.alpha[t], rows.A + t * size.dp);
         if (p.normalize || p.dz_after) denominators(chunk.count, z_start(chunk.start));
         rows.write(x, chunk.count, totals);
         if (begins) forget();
@@ -73,7 +74,7 @@ template <class T> struct FamilyBackward {
     }
     // No gradient reaches what is before the first token of a document.
     void forget() {
-        for (T* gradient : {D, E, sum.base})
+        for (T* gradient : {D, E, sum.base, total})
             if (gradient) clear(gradient, plane);
         for (T* gradient : {dz, dz_local}) clear(gradient, size.dp);
     }
@@ -139,12 +140,18 @@ template <class T> struct FamilyBackward {
             if (z) memcpy(z_start(0), z, size.d * sizeof(T));
         }
         recompute_starts(x, found);
-        sum.begin_segment(D, plane, sum.base && decays_slowly(p, x, begin, end));
+        merge(sum.decays_slowly(x, begin, end));
+        if (p.channels && sum.active) memcpy(total, sum.base, plane * sizeof(T));
         for (int64_t i = found - 1; i >= 0; i--) run_chunk(x, chunks[i]);
         add_to(dz, dz_local, size.dp);
         clear(dz_local, size.dp);
     }
 
+    void merge(bool next) {  // before a segment, and after the last
+        const int64_t features = p.channels ? ld : plane;
+        sum.merge(D, sum.base, plane / features, features, false, next);
+        sum.start(next);
+    }
     // Copies between the unpadded planes (d × e) of a tensor and the planes of ChunkForm or TokenForm.
     void read_planes(T* s, T* m, const T* matrices) {
         for (T* to : {s, m}) {
@@ -178,12 +185,12 @@ template <class T> struct FamilyBackward {
         bool forgotten = reset[x.count];
         const T *ds_after = static_cast<const T*>(p.ds_after), *dz_after = static_cast<const T*>(p.dz_after);
         read_planes(D, E, ds_after && !forgotten ? ds_after + x.index() * size.matrices() : nullptr);
-        if (sum.base) sum.clear(plane);
+        sum.clear(plane);
         clear(dz, size.dp);
         clear(dz_local, size.dp);
         if (dz_after && !forgotten) memcpy(dz, dz_after + x.index() * size.d, size.d * sizeof(T));
         for (int64_t i = x.segments() - 1; i >= 0 && !stopped(&p); i--) segment(x, i);
-        sum.begin_segment(D, plane, false);
+        merge(false);
         if (p.ds) {
             write_planes(static_cast<T*>(p.ds) + x.index() * size.matrices(), D, E);
             if (p.dz) memcpy(static_cast<T*>(p.dz) + x.index() * size.d, dz, size.d * sizeof(T));

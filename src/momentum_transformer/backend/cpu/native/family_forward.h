@@ -104,6 +104,7 @@ template <class T> struct FamilyForward {
     T *Y, *kept;        // of one tile: numerators, predictions
     T* plane[2];
     BlockedSum<T> sum;  // of s, which plane[0] has the segment of
+    T* faded;           // rows of q, times what is left of each feature of s since the segment began
     PairRows<T> pair;
     T *prediction;      // of the token at hand
     T *z, *z_local;     // before the segment, and what it has added
@@ -114,7 +115,7 @@ template <class T> struct FamilyForward {
         : p(p), size(p), packed(p, arena), Y(arena.take<T>(BLOCK * ColumnTile<T>::MOST_COLUMNS)),
           kept(arena.take<T>(BLOCK * ColumnTile<T>::MOST_COLUMNS)),
           plane{arena.take<T>(size.plane), size.planes == 2 ? arena.take<T>(size.plane) : nullptr},
-          sum{p.sum_segments ? arena.take<T>(size.plane) : nullptr},
+          sum(p, size.plane, size.dp, arena), faded(arena.take<T>(p.sum_segments ? BLOCK * size.dp : 0)),
           pair{{}, p.channels ? arena.take<T>(BLOCK * size.dp) : nullptr, size.dp},
           prediction(arena.take<T>(size.tiles() * ColumnTile<T>::MOST_COLUMNS)), z(arena.take<T>(size.dp)),
           z_local(arena.take<T>(size.dp)), reset(arena.take<uint8_t>(p.n + 1)) {}
@@ -152,8 +153,7 @@ template <class T> struct FamilyForward {
         packed.fill(x, begin, count);
         T factor[BLOCK];
         if (p.normalize) divide(factor, x, begin, count, first_tile == 0);
-        T fades[BLOCK];
-        for (int64_t t = 0; sum.active && t < count; t++) fades[t] = T(sum.fade *= packed.c.alpha[t]);
+        if (sum.active) fade_queries(count);
         const bool pairs = goes_by_pairs(packed.c, reset + begin, count);
         if (pairs) prefetch_block(x, begin + count);
         const int64_t lines = 1 + prefetch.lines / (count * (last_tile - first_tile));
@@ -178,7 +178,7 @@ template <class T> struct FamilyForward {
                 scan_pairs_of_tile(tile, s, m, prediction + tile.first, tokens, pair);
             else
                 scan_tile_of_columns(tile, s, m, prediction + tile.first, tokens);
-            if (sum.active) read_base(tile.in(sum.base), fades, count, tile, reset + begin);
+            if (sum.active) read_base(tile.in(sum.base), count, tile, reset + begin);
             if (!whole) write_outputs(y, begin, count, tile, factor);
             for (int64_t t = 0; predictions && !in_place && t < count; t++)
                 memcpy(predictions + t * size.e, kept + t * tile.ld, tile.columns * sizeof(T));
@@ -193,15 +193,21 @@ template <class T> struct FamilyForward {
         prefetch.add(x.v, first, BLOCK, size.e);
         if (p.erase.data) prefetch.add(RowView<T>(p.erase, p, x.b, x.h), first, BLOCK, size.d);
     }
+    void fade_queries(int64_t count) {
+        for (int64_t t = 0; t < count; t++) {
+            sum.decay(packed.c.alpha[t], packed.alpha[t]);
+            for (int64_t i = 0; i < size.d; i++) faded[t * size.dp + i] = packed.q[t][i] * sum.kept(i);
+        }
+    }
     // What the state before the segment adds to the outputs.
-    void read_base(T* from, const T* fades, int64_t count, const ColumnTile<T>& tile, const uint8_t* reset) {
+    void read_base(T* from, int64_t count, const ColumnTile<T>& tile, const uint8_t* reset) {
         for (int64_t t = 0; t < count; t++) {
             if (reset[t]) memset(from, 0, tile.size() * sizeof(T));
             for (int64_t at = 0; at < tile.ld; at += width<T>) {
                 Vec<T> read{};
-                for (int64_t i = 0; i < tile.rows; i++) read += packed.q[t][i] * load(from + i * tile.ld + at);
+                for (int64_t i = 0; i < size.d; i++) read += faded[t * size.dp + i] * load(from + i * tile.ld + at);
                 T* y = Y + t * tile.ld + at;
-                store(y, load(y) + fades[t] * read);
+                store(y, load(y) + read);
             }
         }
     }
@@ -226,14 +232,14 @@ template <class T> struct FamilyForward {
         const T *s = static_cast<const T*>(p.s), *z_before = static_cast<const T*>(p.z);
         for (int64_t i = first_tile; i < last_tile; i++)
             read_tile(size.tile(i), s ? s + x.index() * size.matrices() : nullptr);
-        if (sum.base) sum.clear(size.plane);
+        sum.clear(size.plane);
         memset(z, 0, size.dp * sizeof(T));
         memset(z_local, 0, size.dp * sizeof(T));
         if (z_before) memcpy(z, z_before + x.index() * size.d, size.d * sizeof(T));
         for (int64_t begin = 0; begin < x.count && !stopped(&p); begin += p.segment) {
             const int64_t end = min(begin + p.segment, x.count);
             add_to_z();
-            sum.begin_segment(plane[0], size.plane, sum.base && decays_slowly(p, x, begin, end));
+            merge(first_tile, last_tile, sum.decays_slowly(x, begin, end));
             if (p.prefix) save(static_cast<T*>(p.prefix) +
                                    (x.index() * segments(p) + begin / p.segment) * size.unpadded_state(),
                                first_tile, last_tile);
@@ -242,7 +248,7 @@ template <class T> struct FamilyForward {
         }
         add_to_z();
         if (!p.s_after) return;
-        sum.begin_segment(plane[0], size.plane, false);
+        merge(first_tile, last_tile, false);
         bool forgotten = reset[x.count];
         if (forgotten) {
             for (int l = 0; l < size.planes; l++) memset(plane[l], 0, size.plane * sizeof(T));
@@ -252,6 +258,13 @@ template <class T> struct FamilyForward {
             write_tile(size.tile(i), static_cast<T*>(p.s_after) + x.index() * size.matrices(), plane[0]);
         if (p.z_after && first_tile == 0)
             memcpy(static_cast<T*>(p.z_after) + x.index() * size.d, z, size.d * sizeof(T));
+    }
+    void merge(int64_t first_tile, int64_t last_tile, bool next) {  // before a segment, and after the last
+        for (int64_t i = first_tile; i < last_tile; i++) {
+            ColumnTile<T> tile = size.tile(i);
+            sum.merge(tile.in(plane[0]), tile.in(sum.base), tile.rows, tile.ld, true, next);
+        }
+        sum.start(next);
     }
     void add_to_z() {  // segment by segment, which rounds less in long sequences
         for (int64_t at = 0; at < size.dp; at += width<T>) store(z + at, load(z + at) + load(z_local + at));
