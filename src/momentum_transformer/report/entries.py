@@ -15,7 +15,8 @@ from .collect import Run
 
 Key = tuple[str, str, str, tuple[str, ...]]  # experiment, model, scale, settings
 LEAST_SKILL = 0.1  # from chance to perfection: who is below it has not learned the task
-LEAST_GAP = 0.02  # between linear and softmax, as a share of linear's error
+LEAST_GAP = 0.02  # between linear and softmax, as a share of linear's error, where seeds are too few to tell
+ENOUGH_SEEDS = 3
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,8 @@ def no_gap(task: GapTask, linear: np.ndarray, softmax: np.ndarray) -> str:
     if at_chance(task, softmax):
         return "softmax is at chance"
     worse, better = error(linear, task), error(softmax, task)
+    if min(len(worse), len(better)) >= ENOUGH_SEEDS and better.max() < worse.min():
+        return ""
     wide = max(np.ptp(worse), np.ptp(better)) / 2
     if worse.mean() - better.mean() <= max(LEAST_GAP * worse.mean(), wide):
         return "softmax is not clearly better than linear"

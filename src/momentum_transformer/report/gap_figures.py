@@ -49,7 +49,7 @@ def share_figure(panels: Sequence[Panel]) -> Figure:
 
 
 def _dots(axis: Axes, values: np.ndarray, place: float, name: str, *, guessing: bool) -> None:
-    """Seeds hollow, their mean full; beyond the axis an arrow at its edge; who is at chance a grey cross."""
+    """Seeds hollow, their mean full; beyond the axis an arrow and the mean; who is at chance a grey cross."""
     model = name.split(" ")[0]
     colour, marker = ("#aaaaaa", "x") if guessing else (COLOURS[model], MARKERS[model])
     mean = float(values.mean())
@@ -58,6 +58,10 @@ def _dots(axis: Axes, values: np.ndarray, place: float, name: str, *, guessing: 
         if not LOWEST <= value <= HIGHEST:
             shown, label = "<" if value < LOWEST else ">", f"{value:.4g}, beyond the axis at"
         axis.plot(np.clip(value, LOWEST, HIGHEST), place, shown, color=colour, mfc=filling, ms=size, label=label)
+    if not LOWEST <= mean <= HIGHEST:
+        side = "left" if mean < LOWEST else "right"
+        words = f"  {mean:.1f}" if mean < LOWEST else f"{mean:.1f}  "
+        axis.text(np.clip(mean, LOWEST, HIGHEST), place, words, fontsize=7, color=colour, ha=side, va="center")
 
 
 def apart_figure(panels: Sequence[tuple[str, Values]]) -> Figure:

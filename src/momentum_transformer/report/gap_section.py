@@ -82,9 +82,9 @@ def _shares(scale: str, found: dict[Key, dict[int, Run]]) -> Section | None:
     intro = (
         f"Scale {scale}. The share of the gap that a model closes is (linear - model) / (linear - softmax): 0 is "
         "linear attention, 1 is softmax attention, beyond 1 is better than softmax. Every seed is a hollow dot, their "
-        "mean a full one; what lies outside the axis is an arrow at its edge; a grey cross is a model at chance, "
-        "which has learned nothing there. Each model is at the learning rate that was the best on validation data, of "
-        "those that were run. Not drawn, since there is no gap to close: "
+        "mean a full one; what lies outside the axis is an arrow at its edge, with the mean; a grey cross is a model "
+        "at chance, which has learned nothing there. Each model is at the learning rate that was the best on "
+        "validation data, of those that were run. Not drawn, since there is no gap to close: "
         + ("; ".join(f"{result.task.label} ({result.without})" for result in made if result.without) or "none")
         + "."
     )
