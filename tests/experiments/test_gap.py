@@ -64,13 +64,14 @@ def test_the_study_has_every_task_and_model_and_the_convolution_for_those_withou
         Request("copy", "linear", "small", 0, t.settings).config.data.length for t in GAP_TASKS if "copy " in t.label
     ]
     assert sorted(lengths) == [32, 64, 128]
-    plain = [variant.model for variant in GAP_MODELS if "model.convolution=on" not in variant.settings]
+    plain = [v.model for v in GAP_MODELS if not {"model.convolution=on", "model.decay=false"} & {*v.settings}]
     assert plain == [
         *("softmax", "linear", "momentum", "adaptive-momentum", "gated-momentum", "retention"),
         *("delta", "gated-delta", "momentum-delta", "hybrid"),
     ]
     convolved = [variant.model for variant in GAP_MODELS if "model.convolution=on" in variant.settings]
     assert convolved == ["softmax", "linear", "momentum"]
+    assert [v.model for v in GAP_MODELS if "model.decay=false" in v.settings] == ["momentum-delta"]
     assert all(len(variant.rates) == 3 for variant in GAP_MODELS)
 
 

@@ -13,6 +13,7 @@ from .experiment import Study, Variant
 RATES = (1.0, 1 / 3, 3.0)
 FITTED = "model.budget=softmax"
 CONVOLVED = "model.convolution=on"
+UNDECAYED = "model.decay=false"
 NAMES = (
     *("softmax", "linear", "momentum", "adaptive-momentum", "gated-momentum", "retention"),
     *("delta", "gated-delta", "momentum-delta", "hybrid"),
@@ -22,6 +23,8 @@ GAP_MODELS = (
     *(Variant(name, () if name in BARE else (FITTED,), rates=RATES) for name in NAMES),
     # so that the effect of the convolution shows
     *(Variant(name, (CONVOLVED, FITTED), rates=RATES) for name in ("softmax", "linear", "momentum")),
+    # a decay helps on text and keeps some seeds from learning recall
+    Variant("momentum-delta", (UNDECAYED, FITTED), rates=RATES),
 )
 
 
@@ -78,7 +81,7 @@ WHOLE = Variant("momentum-delta", (FITTED,))
 WITHOUT = {
     "nothing": WHOLE,
     "momentum": Variant("gated-delta", (FITTED,)),
-    "decay": Variant("momentum-delta", ("model.decay=false", FITTED)),
+    "decay": Variant("momentum-delta", (UNDECAYED, FITTED)),
     "gate": Variant("momentum-delta", ("model.tail=norm", FITTED)),
     "norm": Variant("momentum-delta", ("model.tail=gate", FITTED)),
     "convolution": Variant("momentum-delta", ("model.convolution=off", FITTED)),
@@ -93,7 +96,7 @@ SIZED = tuple(
     Variant(v.model, (*CROWDED, f"model.heads={heads}", *v.settings))
     for heads in HEADS
     for v in GAP_MODELS
-    if v.model in SIZED_MODELS and CONVOLVED not in v.settings
+    if v.model in SIZED_MODELS and not {CONVOLVED, UNDECAYED} & {*v.settings}
 )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..experiments import EXPERIMENTS
 from ..experiments.experiment import Variant
-from ..experiments.gap import CONVOLVED, GapTask
+from ..experiments.gap import CONVOLVED, UNDECAYED, GapTask
 from ..experiments.runs import Request
 from ..experiments.sizes import parameter_count
 from ..experiments.study_runs import asked, at_rate
@@ -72,6 +72,7 @@ def label(variant: Variant) -> str:
     """A model's name with what makes it another one."""
     words = [variant.model]
     words += ["+ convolution"] if CONVOLVED in variant.settings else []
+    words += ["without decay"] if UNDECAYED in variant.settings else []
     words += ["reflecting"] if "model.negative=true" in variant.settings else []
     return " ".join(words)
 
