@@ -98,6 +98,29 @@ def hold(path: Path, note: str, *, patience: float = 0.0) -> Iterator[IO[str]]:
         yield file
 
 
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """A lock that others wait for; its file goes with the last of them."""
+    while True:
+        with path.open("a", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not is_at(path, file):  # the holder before has removed it: the lock is another file now
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def is_at(path: Path, file: IO[str]) -> bool:
+    """Whether `path` still names this open file: it may have been removed, and another one made there."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
 def is_held(path: Path) -> bool | None:
     """Whether a process holds this lock, without waiting for it; None where there is no such file to be read."""
     try:

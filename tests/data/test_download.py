@@ -1,7 +1,9 @@
 """Downloads are resumed, checked and renamed at the end; what fails leaves no half file behind."""
 
 import hashlib
+import multiprocessing
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -32,6 +34,11 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(206 if start else 200)
         self.send_header("Content-Length", str(len(CONTENT) - start))
         self.end_headers()
+        if "slow" in self.path:
+            self.wfile.write(CONTENT[start:4000])
+            self.wfile.flush()
+            time.sleep(1)
+            start = 4000
         self.wfile.write(CONTENT[start : 4000 if "breaks" in self.path else None])
 
     def log_message(self, *_: Any) -> None:
@@ -66,13 +73,36 @@ def test_a_broken_download_is_carried_on(server: str, tmp_path: Path) -> None:
     assert Handler.asked == [None, "bytes=4000-"]
 
 
+def test_of_two_processes_one_downloads_and_the_other_waits(server: str, tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    remote = Remote("file", f"{server}/slow", MD5)
+    processes = [context.Process(target=fetch, args=(remote, tmp_path)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert Handler.asked == [None]
+
+
+def test_of_what_dead_processes_have_left_the_most_is_carried_on(server: str, tmp_path: Path) -> None:
+    (tmp_path / "file.1.writing").write_bytes(CONTENT[:5000])
+    (tmp_path / "file.2.writing").write_bytes(CONTENT[:300])
+    (tmp_path / "file.notes.writing").write_bytes(b"of the user")
+    assert fetch(Remote("file", f"{server}/file", MD5), tmp_path).read_bytes() == CONTENT
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "file.notes.writing"]
+    assert Handler.asked == ["bytes=5000-"]
+
+
 def test_a_server_without_ranges_starts_over(server: str, tmp_path: Path) -> None:
-    (tmp_path / "file.part").write_bytes(b"old")
+    (tmp_path / "file.1.writing").write_bytes(b"old")
     assert fetch(Remote("file", f"{server}/plain", MD5), tmp_path).read_bytes() == CONTENT
 
 
 def test_a_whole_part_needs_its_checksum_only(server: str, tmp_path: Path) -> None:
-    (tmp_path / "file.part").write_bytes(CONTENT)
+    (tmp_path / "file.1.writing").write_bytes(CONTENT)
     assert fetch(Remote("file", f"{server}/file", MD5), tmp_path).read_bytes() == CONTENT
 
 

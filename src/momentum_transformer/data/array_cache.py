@@ -4,21 +4,20 @@ An entry is a folder with one `.npy` file an array and an `index.json` with thei
 place and renamed, so that it is whole or absent; its name holds a digest of everything it depends on.
 """
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..bounded import MEGABYTE, parse_json, read_bounded
+from ..durable import alone
 from .folder import DataError
 
 Arrays = dict[str, np.ndarray]
@@ -57,7 +56,7 @@ def cached(name: str, identity: Mapping[str, Any], build: Callable[[], Arrays]) 
         return arrays
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(folder):
+        with alone(folder.with_name(f"{folder.name}.lock")):
             if (arrays := _open(folder)) is None:  # else another process has built it meanwhile
                 _write(folder, build(), identity)
                 arrays = _open(folder)
@@ -109,11 +108,3 @@ def _checksum(array: np.ndarray) -> int:
 
 def _index_checksum(checksums: dict[str, int]) -> int:
     return zlib.crc32(json.dumps(checksums).encode())
-
-
-@contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """One builder at a time; the others wait and then find the entry."""
-    with folder.with_name(folder.name + ".lock").open("w", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
