@@ -1,6 +1,7 @@
 """One process owns a run directory, and what a crash has left there is put right by the next owner."""
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -127,6 +128,28 @@ def test_an_owner_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
     with run.owned():
         other.join()
     timer.join()
+
+
+@pytest.mark.parametrize("after", ["nothing", "empty", "another's"])
+def test_a_run_whose_directory_is_removed_ends_and_writes_nothing_there(
+    after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, make = tmp_path / "run", CopyTask.batch
+
+    def remove(self: CopyTask, step: int, shard: int, shards: int) -> Any:
+        if step == 7:
+            shutil.rmtree(run)
+            if after != "nothing":
+                run.mkdir()
+            if after == "another's":
+                (run / "owner.lock").touch()
+        return make(self, step, shard, shards)
+
+    monkeypatch.setattr(CopyTask, "batch", remove)
+    with pytest.raises(RunError, match="run was removed or emptied during the run, which ends it"):
+        run_training(tiny(), run, resume=False)
+    assert run.exists() == (after != "nothing")
+    assert [path.name for path in run.glob("*")] == ["owner.lock"] * (after == "another's")
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ..bounded import UNREADABLE, parse_json, read_tail
-from ..durable import WRITING, HeldError, hold, make_folder, replace_file, sync
+from ..durable import WRITING, HeldError, hold, is_at, make_folder, replace_file, sync
 from ..errors import UserError, one_line
 from .provenance import provenance
 from .records import LONGEST_LINE, read_metrics, read_object, read_samples
@@ -46,6 +46,7 @@ class RunError(UserError):
 class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._held: IO[str] | None = None  # the lock of this process
 
     @property
     def last(self) -> Path:
@@ -70,7 +71,8 @@ class RunDirectory:
         with ExitStack() as stack:
             try:
                 make_folder(self.path)
-                stack.enter_context(hold(self.path / OWNER, note, patience=PATIENCE))
+                self._held = stack.enter_context(hold(self.path / OWNER, note, patience=PATIENCE))
+                stack.callback(setattr, self, "_held", None)
                 if self.exists():  # --out may name any folder
                     self._remove_unfinished()
                     self._repair_logs()
@@ -79,6 +81,11 @@ class RunDirectory:
             except OSError as error:
                 raise RunError(f"{self.path} cannot be used ({error}); name another place with --out") from None
             yield
+
+    def refuse_where_removed(self) -> None:
+        """Where the directory of an owner is gone, or another's by now, nobody would find what is written there."""
+        if self._held is not None and not is_at(self.path / OWNER, self._held):
+            raise RunError(f"{self.path} was removed or emptied during the run, which ends it; train again")
 
     def _remove_unfinished(self) -> None:
         """Files that a killed process was writing, by the names that runs give them: users keep files here, too."""
@@ -123,6 +130,7 @@ class RunDirectory:
         self._replace(name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def _replace(self, name: str, text: str) -> None:
+        self.refuse_where_removed()
         try:
             replace_file(self.path / name, lambda temporary: temporary.write_text(text, encoding="utf-8"))
         except OSError as error:
@@ -150,6 +158,7 @@ class RunDirectory:
 
     def append(self, name: str, line: dict[str, Any]) -> None:
         """One more line of a .jsonl file."""
+        self.refuse_where_removed()
         try:
             with (self.path / name).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
@@ -157,6 +166,7 @@ class RunDirectory:
             raise RunError(f"{self.path}/{name} cannot be written: {error}") from None
 
     def sync_logs(self) -> None:
+        self.refuse_where_removed()
         try:
             for path in (*self._logs(), self.path):
                 sync(path)
@@ -233,7 +243,8 @@ class RunDirectory:
             yield
         except Exception as error:
             line = f"{one_line(error)}\n"
-            with suppress(OSError):
+            with suppress(OSError, RunError):
+                self.refuse_where_removed()
                 replace_file(path, lambda temporary: temporary.write_text(line, encoding="utf-8"))
             raise
 
