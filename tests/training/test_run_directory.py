@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from momentum_transformer import durable
+from momentum_transformer.experiments.configuration import to_json
 from momentum_transformer.experiments.copy import CopyTask
-from momentum_transformer.experiments.runs import Request, load_task, run_training
+from momentum_transformer.experiments.runs import Request, load_task, make_task, run_evaluation, run_training
 from momentum_transformer.training import interruption, run_directory
 from momentum_transformer.training.checkpoint import CheckpointError, read_checkpoint, save_checkpoint
 from momentum_transformer.training.counters import Counters
@@ -177,6 +178,15 @@ def test_a_log_without_an_end_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "samples.jsonl").symlink_to("/dev/zero")
     with pytest.raises(RunError, match="cannot be used \\(it is not a file\\)"), RunDirectory(tmp_path).owned():
         pass
+
+
+def test_scoring_a_run_where_nothing_can_be_written_says_what_can_be_done(tmp_path: Path) -> None:
+    request, run = Request("recall", "linear", "tiny"), RunDirectory(tmp_path)
+    run.create({**to_json(request), "config": to_json(request.config)})
+    save_checkpoint(run.best, make_task(request, request.config, run, tmp_path).model.state_dict(), None, {"step": 0})
+    (tmp_path / "owner.lock").mkdir()  # who may write everywhere cannot open this
+    with pytest.raises(RunError, match=r"cannot be used \(.*\); the score .* is noted there: make it writable, or"):
+        run_evaluation(tmp_path, "best", split="test")
 
 
 LEFT = ("provenance.json.17.writing", "checkpoint/last.safetensors.17.writing", "checkpoint/.tmpAb12cD")

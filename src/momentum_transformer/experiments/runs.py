@@ -31,6 +31,7 @@ from .size_limits import check_batch, check_sizes
 
 LARGEST_SEED = 10**9
 INTERRUPTED = 130  # the exit code of a run that was stopped and saved
+READ_ONLY = "the score of the test split is noted there: make it writable, or evaluate a copy of it"
 SHOWN = 8  # metrics of the test split on the terminal; all are in metrics.jsonl
 
 
@@ -228,17 +229,18 @@ def run_evaluation(
 ) -> dict[str, float]:
     """Loss and metrics of a trained run: on validation data it has not seen, or on the test split, which is noted."""
     task, request, config = load_task(path, which, data_dir)
+    run = RunDirectory(path)
     if split not in ("validation", "test"):
         raise nearest("split", split, ("validation", "test"))
     if split == "test" and not isinstance(task, HasTest):
         raise RunError(f"{path} is a run of {request.experiment}, which has no test split")
-    if has_digest(RunDirectory(path)):
-        refuse_other_data(RunDirectory(path), task.prepare())
+    if has_digest(run):
+        refuse_other_data(run, task.prepare())
     with join_world() as world:
         task.model.to(world.device)
         if split == "test":
-            with RunDirectory(path).owned() if world.leads else nullcontext():
-                return _score_test(task, config, RunDirectory(path), world, which)
+            with run.owned(READ_ONLY) if world.leads else nullcontext():
+                return _score_test(task, config, run, world, which)
         torch.manual_seed(request.seed)
         batches = task.validation(config.train.steps + 1, world.rank, world.size)
         return evaluate(task, task.model, config.train, world, batches)

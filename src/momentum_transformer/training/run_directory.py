@@ -65,8 +65,11 @@ class RunDirectory:
         return (self.path / "config.json").exists()
 
     @contextmanager
-    def owned(self) -> Iterator[None]:
-        """Keep other processes out until this one ends, by whatever cause; leftovers of dead ones are removed."""
+    def owned(self, advice: str = "name another place with --out") -> Iterator[None]:
+        """Keep other processes out until this one ends, by whatever cause; leftovers of dead ones are removed.
+
+        `advice`: what to do where nothing can be written.
+        """
         note = f"process {os.getpid()} on {platform.node()}"
         with ExitStack() as stack:
             try:
@@ -79,7 +82,7 @@ class RunDirectory:
             except HeldError as held:
                 raise RunError(f"{self.path} is in use by {held}; wait for it to end, or stop it") from None
             except OSError as error:
-                raise RunError(f"{self.path} cannot be used ({error}); name another place with --out") from None
+                raise RunError(f"{self.path} cannot be used ({error}); {advice}") from None
             yield
 
     def refuse_where_removed(self) -> None:
