@@ -1,5 +1,7 @@
 """Decoding on buffers gives what `Encoder.step` gives, token after token."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -158,3 +160,33 @@ def test_states_and_inputs_that_do_not_fit_are_refused() -> None:
         full.step(torch.randn(3, 16))
     with pytest.raises(ValueError, match="cannot be decoded in place"):
         Decoder(Encoder(1, 16, 2).train(), state)
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_new_tokens": -1}, "max_new_tokens must be 0 or more, not -1"),
+        ({"max_new_tokens": 2.5}, "max_new_tokens must be a whole number, not 2.5"),
+        ({"max_new_tokens": True}, "max_new_tokens must be a whole number, not True"),
+        ({"max_new_tokens": "9"}, "max_new_tokens must be a whole number, not '9'"),
+        ({"state": None}, "state must be an EncoderState, not NoneType"),
+        ({"head": torch.nn.Linear(8, 30)}, r"head must have a weight \(out_features, 16\), not \(30, 8\)"),
+        ({"head": (torch.ones(9, 16), torch.ones(3))}, r"head must have a bias \(9,\) or none, not \(3,\)"),
+        ({"head": torch.nn.Linear(16, 9).double()}, r"head must be torch.float32 on cpu .*, not torch.float64 on cpu"),
+    ],
+)
+def test_impossible_arguments_are_refused(options: dict[str, Any], message: str) -> None:
+    encoder = Encoder(2, 16, 2).eval()
+    with pytest.raises(ValueError, match=message):
+        Decoder(encoder, **{"state": encoder.initial_state(3), **options})
+
+
+@needs_native
+def test_a_step_needs_a_tensor_and_a_step_that_is_left() -> None:
+    encoder = Encoder(2, 16, 2).eval()
+    decoder = Decoder(encoder, encoder.initial_state(1), max_new_tokens=0)
+    with pytest.raises(ValueError, match="x must be a tensor, not list"):
+        decoder.step([0.0] * 16)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="no step is left"):
+        decoder.step(torch.randn(1, 16))

@@ -95,6 +95,12 @@ def test_drawn_pictures_are_as_likely_as_the_model_says() -> None:
         ({"count": 2, "given": torch.zeros(2, 4)}, "of torch.float32"),
         ({"count": 2, "given": torch.zeros(2, LENGTH + 1, dtype=torch.uint8)}, "at most the 25 bytes"),
         ({"count": 2, "batch_size": 0}, "batch_size must be 1 or more"),
+        ({"count": 2, "batch_size": 1.5}, "batch_size must be a whole number, not 1.5"),
+        ({"count": -1}, "count must be 1 or more, not -1"),
+        ({"count": 2.0}, "count must be a whole number, not 2.0"),
+        ({"count": 2, "temperature": "hot"}, "temperature must be a number, not str"),
+        ({"count": 2, "seed": 0.5}, "seed must be a whole number, not 0.5"),
+        ({"count": 2, "given": [[1], [2]]}, "given must be a tensor, not list"),
     ],
 )
 def test_wrong_requests_are_refused_at_once(options: dict[str, object], message: str) -> None:

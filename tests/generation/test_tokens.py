@@ -1,5 +1,7 @@
 """Tokens are written as the model would score them, whatever writes them; a seed decides which."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -83,11 +85,27 @@ def test_top_k_and_top_p_leave_the_unlikely_out() -> None:
         ({"temperature": float("nan")}, "temperature must be 0 or more"),
         ({"top_k": -1}, "top-k must be 1 or more"),
         ({"top_p": 0.0}, "top-p must be above 0"),
+        ({"top_p": None}, "top-p must be a number, not NoneType"),
+        ({"top_k": 2.5}, "top-k must be a whole number, not 2.5"),
+        ({"seed": 0.5}, "seed must be a whole number, not 0.5"),
     ],
 )
 def test_impossible_sampling_is_refused(options: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Sampling(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tokens": -1}, "tokens must be 0 or more, not -1"),
+        ({"tokens": 2.5}, "tokens must be a whole number, not 2.5"),
+        ({"context": 0}, "context must be 1 or more, not 0"),
+    ],
+)
+def test_impossible_lengths_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Writer(language_model("momentum"), [1], **{"tokens": 1, "context": None, **options})
 
 
 def test_the_state_of_a_recurrence_does_not_grow_and_that_of_softmax_does() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..backend.cpu.native_backend import status
 from ..layers.block import Block
 from ..models.encoder import Encoder, EncoderState
+from ..ops.checks import check_whole
 from ..ops.state import state_tensors
 from . import block_recorder
 from .attention_recorder import Kept
@@ -64,10 +65,14 @@ class Decoder:
         max_new_tokens: int | None = None,
         head: nn.Linear | tuple[Tensor, Tensor | None] | None = None,
     ) -> None:
+        if max_new_tokens is not None:
+            check_whole("max_new_tokens", max_new_tokens, 0)
         reason = refusal(encoder)
         if reason is not None:
             raise ValueError(f"this encoder cannot be decoded in place: {reason}; use encoder.step")
         blocks = [block for block in encoder.blocks if isinstance(block, Block)]
+        if not isinstance(state, EncoderState):
+            raise ValueError(f"state must be an EncoderState, not {type(state).__name__}")
         if len(state.layers) != len(blocks):
             raise ValueError(f"state must have {len(blocks)} layers like this encoder, not {len(state.layers)}")
         weight, batch = next(encoder.parameters()), _batch(state)
@@ -88,6 +93,7 @@ class Decoder:
                 self._program.residual_norm(self.x, None, self.x, norm=encoder.final_norm)
             if head is not None:
                 matrix, bias = (head.weight, head.bias) if isinstance(head, nn.Linear) else head
+                _check_head(matrix, bias, self.x)
                 self.y = self.x.new_empty(batch, len(matrix))
                 self._program.linear(self.x, matrix, bias, self.y)
             self._program.finish(self.x.dtype)
@@ -100,6 +106,8 @@ class Decoder:
     @torch.inference_mode()
     def step(self, x: Tensor) -> Tensor:
         """x (b, width) → y (b, width), or the head's output (b, out_features)."""
+        if not isinstance(x, Tensor):
+            raise ValueError(f"x must be a tensor, not {type(x).__name__}")
         if x.shape != self.x.shape or x.dtype != self.x.dtype:
             raise ValueError(
                 f"x must be {self.x.dtype} {tuple(self.x.shape)} like this state, not {x.dtype} {tuple(x.shape)}"
@@ -112,6 +120,19 @@ class Decoder:
         self._program()
         self._steps.value += 1
         return self.y.clone()
+
+
+def _check_head(weight: Tensor, bias: Tensor | None, x: Tensor) -> None:
+    """Native code reads what these shapes, this dtype and this device say."""
+    if weight.ndim != 2 or weight.shape[1] != x.shape[1]:
+        raise ValueError(f"head must have a weight (out_features, {x.shape[1]}), not {tuple(weight.shape)}")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"head must have a bias ({len(weight)},) or none, not {tuple(bias.shape)}")
+    for tensor in (weight, bias):
+        if tensor is not None and (tensor.dtype != x.dtype or tensor.device != x.device):
+            raise ValueError(
+                f"head must be {x.dtype} on {x.device} like the encoder, not {tensor.dtype} on {tensor.device}"
+            )
 
 
 def _batch(state: EncoderState) -> int:

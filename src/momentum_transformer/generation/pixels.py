@@ -9,6 +9,7 @@ from torch import Tensor
 from ..decoding.decoder import Decoder, can_decode
 from ..models.logistic_mixture import sample_mixture
 from ..models.pixel_model import PixelModel, PixelModelState
+from ..ops.checks import TEMPERATURE, check_number, check_whole
 
 
 class Drawn(NamedTuple):
@@ -64,10 +65,8 @@ def draw_images(
     drawn: Callable[[int], None] | None = None,
 ) -> Tensor:
     """`count` whole pictures, uint8 (count, n), at most `batch_size` at a time; `drawn` hears of each step's bytes."""
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be 1 or more, not {batch_size}")
-    given = torch.zeros(count, 0, dtype=torch.uint8) if given is None else given
-    _check(model, count, given, temperature)
+    check_whole("batch_size", batch_size, 1)
+    given = _checked(model, count, given, temperature, seed)
     pictures = torch.empty(count, model.length, dtype=torch.uint8)
     pictures[:, : given.shape[1]] = given
     for start in range(0, count, batch_size):
@@ -113,8 +112,8 @@ Step = tuple[Tensor, Tensor, Stepper]  # pixel, parameters, and what goes on fro
 def _start(
     model: PixelModel, count: int, given: Tensor | None, temperature: float, seed: int, first: int
 ) -> Iterator[Step]:
-    given = torch.zeros(count, 0, dtype=torch.uint8) if given is None else given
-    _check(model, count, given, temperature)
+    given = _checked(model, count, given, temperature, seed)
+    check_whole("first", first, 0)
     return _draw(model, given, temperature, _uniforms(model.length, count, seed, first))
 
 
@@ -151,14 +150,19 @@ def _uniforms(length: int, count: int, seed: int, first: int) -> Tensor:
     return made
 
 
-def _check(model: PixelModel, count: int, given: Tensor, temperature: float) -> None:
+def _checked(model: PixelModel, count: int, given: Tensor | None, temperature: float, seed: int) -> Tensor:
+    """The bytes that are given, where all of these can be drawn with."""
     if model.training:
         raise ValueError("the model must be in evaluation mode, without dropout: call model.eval()")
-    if count < 1:
-        raise ValueError(f"count must be 1 or more, not {count}")
-    if not 0 <= temperature < float("inf"):
-        raise ValueError(f"temperature must be 0 or more, not {temperature}")
+    check_whole("count", count, 1)
+    check_number("temperature", temperature, TEMPERATURE)
+    check_whole("seed", seed)
+    if given is None:
+        return torch.zeros(count, 0, dtype=torch.uint8)
+    if not isinstance(given, Tensor):
+        raise ValueError(f"given must be a tensor, not {type(given).__name__}")
     if given.ndim != 2 or given.shape[0] != count or given.dtype != torch.uint8:
         raise ValueError(f"given must be uint8 ({count}, m), not {tuple(given.shape)} of {given.dtype}")
     if given.shape[1] > model.length:
         raise ValueError(f"given must be at most the {model.length} bytes of a picture, not {given.shape[1]}")
+    return given

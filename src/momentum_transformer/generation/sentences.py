@@ -8,6 +8,7 @@ from torch import Tensor
 from ..models.autoregressive_translator import AutoregressiveTranslator
 from ..models.nonautoregressive_translator import NonAutoregressiveTranslator
 from ..models.token_loss import most_likely
+from ..ops.checks import check_whole
 from ..ops.state import reorder_state
 
 
@@ -28,8 +29,9 @@ def refine(
         lengths: of the translations, (b,); by default the model's own prediction.
     """
     _check(model, source)
-    if steps < 0:
-        raise ValueError(f"steps must be 0 or more, not {steps}")
+    check_whole("steps", steps, 0)
+    if lengths is not None and not isinstance(lengths, Tensor):
+        raise ValueError(f"lengths must be a tensor, not {type(lengths).__name__}")
     if lengths is not None and (lengths.shape != source.shape[:1] or lengths.dtype != torch.int64):
         raise ValueError(
             f"lengths must be int64 of shape ({source.shape[0]},), not {lengths.dtype} of shape {tuple(lengths.shape)}"
@@ -104,8 +106,8 @@ def translate_greedily(
     without it.
     """
     _check(model, source)
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be 1 or more, not {limit}")
+    if limit is not None:
+        check_whole("limit", limit, 1)
     with torch.inference_mode():
         state = model.start(model.encode(source, source_mask))
         limits = source_mask.sum(1) * 2 + 10

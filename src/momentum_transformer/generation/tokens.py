@@ -8,7 +8,10 @@ from torch import Tensor
 
 from ..decoding.decoder import Decoder, can_decode
 from ..models.language_model import LanguageModel, LanguageModelState
+from ..ops.checks import TEMPERATURE, Interval, check_number, check_whole
 from ..ops.state import state_tensors
+
+TOP_P = Interval("above 0 and at most 1", 0.0, 1.0, has_high=True)
 
 
 @dataclass(frozen=True)
@@ -22,12 +25,12 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise ValueError(f"temperature must be 0 or more, not {self.temperature}")
+        check_number("temperature", self.temperature, TEMPERATURE)
+        check_whole("top-k", self.top_k)
         if self.top_k < 0:
             raise ValueError(f"top-k must be 1 or more, or 0 for all tokens, not {self.top_k}")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top-p must be above 0 and at most 1, not {self.top_p}")
+        check_number("top-p", self.top_p, TOP_P)
+        check_whole("seed", self.seed)
 
     def choose(self, logits: Tensor, generator: torch.Generator) -> int:
         """A token by its logits (vocabulary,)."""
@@ -53,6 +56,9 @@ class Writer:
     def __init__(self, model: LanguageModel, prompt: list[int], *, tokens: int, context: int | None) -> None:
         if not prompt:
             raise ValueError("a prompt needs at least one token")
+        check_whole("tokens", tokens, 0)
+        if context is not None:
+            check_whole("context", context, 1)
         self.model, self.seen, self.context, self.left = model, list(prompt), context, tokens
         self.device = next(model.parameters()).device
         self._state: LanguageModelState | None = None

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import torch
@@ -170,7 +170,16 @@ class Interval(NamedTuple):
 MOMENTUM = Interval("in [0, 1)", 0.0, 1.0, has_low=True)
 STEP_SIZE = Interval("positive and finite", 0.0, math.inf)
 SHARE = Interval("in [0, 1]", 0.0, 1.0, has_low=True, has_high=True)
+TEMPERATURE = Interval("0 or more", 0.0, math.inf, has_low=True)
 FINITE = Interval("finite", -math.inf, math.inf)
+
+
+def check_whole(name: str, value: object, least: int | None = None) -> None:
+    """`value` is a whole number, of `least` or more."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ValueError(f"{name} must be a whole number, not {value!r}")
+    if least is not None and int(value) < least:
+        raise ValueError(f"{name} must be {least} or more, not {value}")
 
 
 def check_number(name: str, value: object, allowed: Interval) -> None:
