@@ -207,6 +207,15 @@ def save_some(folder: Path, step: int = 3) -> tuple[World, torch.nn.Module, torc
     return world, model, optimizer
 
 
+def with_tensors(path: Path, changed: dict[str, Tensor]) -> None:
+    """The checkpoint of one process, with other tensors in it."""
+    (file,) = path.glob("*.safetensors")
+    tensors = load_file(file)
+    with safe_open(file, "pt") as opened:
+        said = opened.metadata()
+    save_file(tensors | changed, file, said)
+
+
 def test_a_checkpoint_of_shards_counts_when_it_is_whole(tmp_path: Path) -> None:
     world, model, optimizer = save_some(tmp_path)
     (tmp_path / "7").mkdir()  # killed while it was written
@@ -233,14 +242,36 @@ def test_bad_shards_are_one_line(tmp_path: Path) -> None:
 def test_shards_of_another_size_are_one_line(tmp_path: Path) -> None:
     """DCP tells of them by an exception that is no Exception, in many lines."""
     world, model, optimizer = save_some(tmp_path)
-    (file,) = (tmp_path / "3").glob("*.safetensors")
-    tensors = load_file(file)
-    with safe_open(file, "pt") as opened:
-        said = opened.metadata()
-    save_file(tensors | {"optimizer.weight.step": torch.ones(2)}, file, said)
+    with_tensors(tmp_path / "3", {"optimizer.weight.step": torch.ones(2)})
     with pytest.raises(CheckpointError, match=r"is damaged .*Size mismatch .* for optimizer.weight.step") as raised:
         load_shards(tmp_path / "3", model, optimizer, world)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("step", torch.tensor([-1.0])),
+        ("step", torch.tensor([4.0])),
+        ("exp_avg", torch.tensor([[0.0, torch.nan], [0.0, 0.0], [0.0, 0.0]])),
+        ("exp_avg_sq", -torch.ones(3, 2)),
+    ],
+)
+def test_impossible_moments_of_shards_are_refused(name: str, value: Tensor, tmp_path: Path) -> None:
+    world, model, optimizer = save_some(tmp_path)
+    with_tensors(tmp_path / "3", {f"optimizer.weight.{name}": value})
+    with pytest.raises(CheckpointError, match="3 holds impossible moments of weight; delete it, or train again"):
+        load_shards(tmp_path / "3", model, optimizer, world)
+
+
+def test_shards_without_moments_are_refused_after_the_first_step(tmp_path: Path) -> None:
+    world, model, _ = save_some(tmp_path)
+    unused = make_optimizer(model.parameters(), Request("copy", "linear", "tiny").config.train)
+    save_shards(tmp_path, model, unused, {"step": 0}, world)
+    assert load_shards(tmp_path / "0", model, unused, world) == {"step": 0}
+    save_shards(tmp_path, model, unused, {"step": 3}, world)
+    with pytest.raises(CheckpointError, match="has weights but no moments after step 3"):
+        load_shards(tmp_path / "3", model, unused, world)
 
 
 def test_ctrl_c_while_shards_are_read_says_nothing_about_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

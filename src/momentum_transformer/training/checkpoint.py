@@ -105,13 +105,15 @@ def load_optimizer(path: Path, optimizer: torch.optim.Optimizer, step: int, *, m
         shapes = {"step": torch.Size(), "exp_avg": parameters[i].shape, "exp_avg_sq": parameters[i].shape}
         if {name: tensor.shape for name, tensor in moments.items()} != shapes:
             raise CheckpointError(f"{path} holds moments of tensor {i} that do not fit; delete it, or train again")
-        if not _are_moments(moments, parameters[i].dtype, step):
+        if not are_moments(moments, parameters[i].dtype, step):
             raise CheckpointError(f"{path} holds impossible moments of tensor {i}; delete it, or train again")
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def _are_moments(moments: Mapping[str, Tensor], dtype: torch.dtype, step: int) -> bool:
+def are_moments(moments: Mapping[str, Tensor], dtype: torch.dtype, step: int) -> bool:
     """Whether an optimizer may have left them after at most so many steps."""
+    if moments.keys() != {"step", "exp_avg", "exp_avg_sq"}:
+        return False
     count, mean, square = moments["step"], moments["exp_avg"], moments["exp_avg_sq"]
     if not count.is_floating_point() or mean.dtype != dtype or square.dtype != dtype:
         return False

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..bounded import read_bounded
 from ..durable import make_folder, replace_file, sync
-from .checkpoint import CheckpointError
+from .checkpoint import CheckpointError, are_moments
 from .config import TrainConfig
 from .distributed import World, WorldError
 from .precision import precision_of
@@ -167,7 +167,28 @@ def load_shards(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, 
             f"{path} is damaged or not one of our checkpoints ({_line(error)}); "
             "delete it and carry on from another, or train again"
         ) from error
+    _refuse_impossible(path, model, optimizer, progress.get("step", 0), world)
     return progress
+
+
+def _refuse_impossible(
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, step: int, world: World
+) -> None:
+    """Refuse moments that no optimizer has after so many steps, whichever process holds them."""
+    if step and not optimizer.state:
+        raise CheckpointError(
+            f"{path} has weights but no moments after step {step}, so nobody can carry on from it; train again"
+        )
+    learned = {parameter for group in optimizer.param_groups for parameter in group["params"]}
+    bad = []
+    for name, parameter in model.named_parameters():
+        moments = {key: _local(value) for key, value in optimizer.state.get(parameter, {}).items()}
+        needed = bool(step) and parameter in learned
+        if (moments or needed) and not are_moments(moments, parameter.dtype, step):
+            bad.append(name)
+    if world.any(bool(bad)):
+        held = f"of {bad[0]}" if bad else "in the share of another process"
+        raise CheckpointError(f"{path} holds impossible moments {held}; delete it, or train again")
 
 
 @contextmanager
@@ -203,6 +224,12 @@ def _line(error: BaseException | None) -> str:
     return lines[-1] if lines else repr(error)
 
 
+def _local(tensor: Tensor) -> Tensor:
+    """What this process holds of a tensor."""
+    share: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return share
+
+
 def _finite(tensor: Tensor) -> bool:
-    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    local = _local(tensor)
     return not local.is_floating_point() or bool(local.isfinite().all())
