@@ -9,7 +9,7 @@ import pytest
 from momentum_transformer.web.clients import client
 from momentum_transformer.web.messages import DrawRequest, Request, TranslateRequest, WriteRequest
 from momentum_transformer.web.page_models import Drawable, Picture, Step, describe
-from momentum_transformer.web.studio import BusyError, Studio
+from momentum_transformer.web.studio import BusyError, Place, Studio
 
 from .fake import FakeModel, FakeTranslator, FakeWriter
 
@@ -243,6 +243,41 @@ def test_clients_take_turns_and_none_fills_the_queue() -> None:
             another = stack.enter_context(studio.admit("another", "127.0.0.3"))
             assert (honest.before, another.before, greedy[2].before) == (1, 2, 3)
             assert not any(place.before for place in greedy[:2])
+
+    asyncio.run(scenario())
+
+
+def test_in_a_full_queue_who_has_most_makes_room_for_who_has_fewer() -> None:
+    async def scenario() -> None:
+        studio = Studio([], capacity=4, waiting=40)
+        with ExitStack() as stack:
+
+            def admit(client: str, count: int) -> list[Place]:
+                return [stack.enter_context(studio.admit(f"{client} {i}", client)) for i in range(count)]
+
+            greedy = admit("127.0.0.2", 14) + [place for i in (3, 4, 5) for place in admit(f"127.0.0.{i}", 10)]
+            assert sum(place.before > 0 for place in greedy) == 40
+            honest = admit("127.0.0.6", 8)
+            assert [place.before for place in honest[:3]] == [4, 8, 12]  # in turn with the three who are not served
+            ended = [place for place in greedy if place.ended.done()]
+            assert len(ended) == 8
+            assert all("had the most places in a full queue" in place.ended.result() for place in ended)
+            for client in ("127.0.0.5", "127.0.0.6"):  # by now, all have as many
+                with pytest.raises(BusyError, match="40 viewers are waiting"), studio.admit("more", client):
+                    pass
+            admit("127.0.0.7", 1)
+
+    asyncio.run(scenario())
+
+
+def test_this_machine_is_not_asked_to_make_room() -> None:
+    async def scenario() -> None:
+        studio = Studio([], capacity=1, waiting=4)
+        with ExitStack() as stack:
+            for name in "abcde":
+                stack.enter_context(studio.admit(name))
+            with pytest.raises(BusyError, match="4 viewers are waiting"), studio.admit("other", "127.0.0.2"):
+                pass
 
     asyncio.run(scenario())
 

@@ -3,7 +3,8 @@
 A viewer has one request at a time, and a request waits for one slice before it asks for the next. The worker serves
 slices in the order they were asked for, so viewers alternate however many models each of them watches. Some viewers
 are served at the same time; the others stand in a queue and hear how many are before them. Clients take turns in it:
-next is who comes from where the fewest are served or stand before, so that nobody waits for the requests of one.
+next is who comes from where the fewest are served or stand before, so that nobody waits for the requests of one. Where
+the queue is full, who has the most places in it makes room for who has fewer.
 """
 
 import asyncio
@@ -77,7 +78,7 @@ class Studio:
             raise BusyError("the server stops")
         older = self._places.get(viewer)
         if older is None:
-            self._refuse_too_many(client)
+            self._find_room(client)
         else:
             older.end("a newer request of this page took its place")
         place = self._places[viewer] = Place(client, is_served=older is not None and older.is_served)
@@ -89,13 +90,22 @@ class Studio:
                 del self._places[viewer]
                 self._move_up()
 
-    def _refuse_too_many(self, client: str) -> None:
-        if len(self._places) >= self._capacity + self._waiting:
-            raise BusyError(f"busy: {self._waiting} viewers are waiting already; try again in a moment")
+    def _find_room(self, client: str) -> None:
+        """Refuse a client that has its share of the queue; in a full one, who has the most places makes room.
+
+        This machine does not: behind a proxy it stands for everybody.
+        """
+        standing = Counter(place.client for place in self._places.values() if not place.is_served)
         share = max(1, self._waiting // SHARE)
-        standing = sum(place.client == client and not place.is_served for place in self._places.values())
-        if client != LOCAL and standing >= share:
+        if client != LOCAL and standing[client] >= share:
             raise BusyError(f"busy: {share} requests of your address are waiting already; try again in a moment")
+        if len(self._places) < self._capacity + self._waiting:
+            return
+        most = max((other for other in standing if other != LOCAL), key=standing.__getitem__, default=client)
+        if standing[client] + 1 >= standing[most]:
+            raise BusyError(f"busy: {self._waiting} viewers are waiting already; try again in a moment")
+        *_, last = (name for name, place in self._places.items() if place.client == most and not place.is_served)
+        self._places.pop(last).end("your address had the most places in a full queue; try again in a moment")
 
     def _move_up(self) -> None:
         """Serve the next ones where places are free, and tell the others how many are before them."""
