@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,15 @@ def identity_of(*paths: Path) -> list[list[Any]]:
         size, changed = sum(file.st_size for file in files), max((file.st_mtime_ns for file in files), default=0)
         identity.append([_name(path.resolve()), len(files), size, changed])
     return identity
+
+
+def digest_of_arrays(arrays: Iterable[np.ndarray]) -> str:
+    """What tells some arrays from others: sha256 of all of them."""
+    state = hashlib.sha256()
+    for array in arrays:
+        state.update(f"{array.dtype.str} {array.shape}\n".encode())
+        state.update(_bytes(array))
+    return state.hexdigest()
 
 
 def _name(path: Path) -> str:
@@ -103,7 +112,11 @@ def _write(folder: Path, arrays: Arrays, identity: Mapping[str, Any]) -> None:
 
 
 def _checksum(array: np.ndarray) -> int:
-    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return zlib.crc32(_bytes(array))
+
+
+def _bytes(array: np.ndarray) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _index_checksum(checksums: dict[str, int]) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .array_cache import digest_of_arrays
 from .cifar10 import find_cifar10, load_cifar10
 from .digits import load_digits
 from .folder import data_root
@@ -33,6 +34,7 @@ class ImageSet:
     train: Split
     test: Split
     note: str  # empty, or what is missing from the official set
+    digest: str  # what tells these images from others
 
 
 def load_images(name: str, data_dir: Path | None = None) -> ImageSet:
@@ -55,7 +57,7 @@ def load_images(name: str, data_dir: Path | None = None) -> ImageSet:
         for kind, split, whole in zip(("training", "test"), (train, test), OFFICIAL[name], strict=True)
         if len(split.images) != whole
     ]
-    return ImageSet(name, train, test, f"a subset: {', '.join(missing)}" if missing else "")
+    return ImageSet(name, train, test, f"a subset: {', '.join(missing)}" if missing else "", digest_of_arrays(arrays))
 
 
 def is_here(name: str, data_dir: Path | None = None) -> bool:

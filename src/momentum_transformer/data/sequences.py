@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .array_cache import Arrays
+from .array_cache import Arrays, digest_of_arrays
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,13 @@ class Splits:
     train: tuple[Sequences, ...]
     validation: tuple[Sequences, ...]
     test: tuple[Sequences, ...]
+
+    def digest(self) -> str:
+        """What tells one set of data from another: sha256 of all of it."""
+        sequences = [one for part in vars(self).values() for one in part]
+        tokens = {id(one.tokens): one.tokens for one in sequences}  # parts may share theirs
+        rows = [rows for one in sequences for rows in (one.starts, one.lengths, one.labels)]
+        return digest_of_arrays([*tokens.values(), *rows])
 
 
 def flatten(sequences: list[bytes] | list[np.ndarray], labels: list[int] | np.ndarray, prefix: str) -> Arrays:

@@ -125,6 +125,10 @@ class TableTask:
             raise RunError(f"{self.run / LABELS} is damaged: it must list two labels or more")
         return tuple(labels)
 
+    @cached_property
+    def _digest(self) -> str:
+        return self._table.splits.digest()
+
     def prepare(self) -> dict[str, Any]:
         splits = vars(self._table.splits)
         if self._table.labels != self.labels:
@@ -135,6 +139,7 @@ class TableTask:
             "labels": list(self.labels),
             "examples": {name: len(part[0]) for name, part in splits.items()},
             "majority": float((splits["test"][0].labels == majority).mean()),  # accuracy of always guessing it
+            "sha256": self._digest,
         }
 
     def batch(self, step: int, shard: int, shards: int) -> list[Part]:

@@ -53,6 +53,10 @@ class LraTask:
     def splits(self) -> Splits:
         return load_splits(self.name, self.config, self.data_dir)
 
+    @cached_property
+    def _digest(self) -> str:
+        return self.splits.digest()
+
     def prepare(self) -> dict[str, Any]:
         parts = vars(self.splits)
         counts = {name: len(part[0]) for name, part in parts.items()}
@@ -63,6 +67,7 @@ class LraTask:
             "official": dict(zip(parts, TASKS[self.name].official, strict=True)),
             "longest": max(int(sequences.lengths.max()) for part in parts.values() for sequences in part),
             "majority": float((self.splits.test[0].labels == majority).mean()),  # accuracy of always guessing it
+            "sha256": self._digest,
         }
 
     def batch(self, step: int, shard: int, shards: int) -> list[Part]:

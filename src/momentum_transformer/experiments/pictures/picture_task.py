@@ -81,7 +81,8 @@ class PictureTask:
     def prepare(self) -> dict[str, Any]:
         train, validation = self._training
         counts = {"training": len(train), "validation": len(validation), "test": len(self.test_images)}
-        return {"directory": str(self.data_dir.resolve()), "images": counts, "note": self._set.note}
+        origin = {"directory": str(self.data_dir.resolve()), "images": counts, "note": self._set.note}
+        return {**origin, "sha256": self._set.digest}
 
     def batch(self, step: int, shard: int, shards: int) -> Tensor:
         train, _ = self._training
