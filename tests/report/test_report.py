@@ -132,6 +132,9 @@ def test_unfinished_runs_are_left_out_and_named(runs: Path, tmp_path: Path) -> N
         rf"{victim}: not finished, [\d,]+ of [\d,]+ steps; validation at step [\d,]+: .*bits_per_dim \d\.\d{{4}}.*",
         line,
     )
+    with (victim / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "another", "step": [1]}\n{"kind": "train", "step": 1, "loss": 1.0}\n')
+    assert write_report([tmp_path / "runs"], tmp_path / "report")[1] == left_out  # a strange step is none
     (victim / "metrics.jsonl").write_text("")
     _, left_out = write_report([tmp_path / "runs"], tmp_path / "report")
     assert left_out == [f"{victim}: not finished"]

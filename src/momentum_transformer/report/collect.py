@@ -65,6 +65,8 @@ def collect(paths: list[Path]) -> tuple[list[Run], list[str]]:
         for directory in find_runs(root):
             try:
                 lines = directory.metrics()
+                for line in lines:
+                    _check(line, directory)
                 if any(line["kind"] == "end" for line in lines):
                     runs.append(_load(directory, lines))
                 else:
@@ -95,8 +97,8 @@ def _so_far(directory: RunDirectory, lines: list[dict[str, Any]]) -> str:
     reached = [line for line in lines if line["kind"] == "validation"]
     if not reached:
         return "not finished"
-    last, step = reached[-1], max(line["step"] for line in lines if "step" in line)
-    known = {name: value for name, value in last.items() if name not in BESIDES and value is not None}
+    last, step = reached[-1], max(line["step"] for line in lines if is_number(line.get("step")))
+    known = {name: value for name, value in last.items() if name not in BESIDES and is_number(value)}
     scores = ", ".join(f"{name} {value:.4f}" for name, value in known.items())
     return f"not finished, {step:,} of {config.train.steps:,} steps; validation at step {last['step']:,}: {scores}"
 
@@ -126,8 +128,6 @@ def _check(line: dict[str, Any], directory: RunDirectory) -> None:
 def _load(directory: RunDirectory, lines: list[dict[str, Any]]) -> Run:
     request, config = load_run(directory.path)
     _check_weights(directory.best)
-    for line in lines:
-        _check(line, directory)
     evaluations = [line for line in lines if line["kind"] == "validation"]
     seconds = next(line.get("cpu_seconds") for line in lines if line["kind"] == "end")
     if not evaluations or not evaluations[-1]["step"]:
