@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from typing import IO
 
@@ -25,10 +26,19 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """The name of a file to fill, which takes the place of `path` where nothing fails; each process has its own."""
+    """The name of a file to fill, which takes the place of `path` where nothing fails; each process has its own.
+
+    It is locked while it is filled; what dead processes have left, without a lock, is removed.
+    """
+    for left in path.parent.glob(f"{escape(path.name)}.[0-9]*{WRITING}"):
+        if is_held(left) is False:
+            left.unlink(missing_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}{WRITING}")
     try:
-        yield temporary
+        with temporary.open("ab") as file:
+            with suppress(OSError):  # a file system without locks: nothing is removed there
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield temporary
         sync(temporary)
         temporary.replace(path)
     except BaseException:
