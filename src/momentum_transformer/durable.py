@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 WRITING = ".writing"  # how the name of an unfinished file ends
+NOTE_SECONDS = 1.0  # in which the holder of a lock writes its note
 
 
 class HeldError(Exception):
@@ -100,9 +101,10 @@ def hold(path: Path, note: str, *, patience: float = 0.0) -> Iterator[IO[str]]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() >= end:
-                    file.seek(0)
-                    raise HeldError(file.read()) from None
+                file.seek(0)
+                holder = file.read()  # empty where it is about to write its note
+                if time.monotonic() >= end + (0 if holder else NOTE_SECONDS):
+                    raise HeldError(holder or "another process") from None
                 time.sleep(0.05)
         write_note(file, note)
         yield file
