@@ -187,6 +187,6 @@ def test_a_step_needs_a_tensor_and_a_step_that_is_left() -> None:
     encoder = Encoder(2, 16, 2).eval()
     decoder = Decoder(encoder, encoder.initial_state(1), max_new_tokens=0)
     with pytest.raises(ValueError, match="x must be a tensor, not list"):
-        decoder.step([0.0] * 16)  # type: ignore[arg-type]
+        decoder.step([0.0] * 16)
     with pytest.raises(ValueError, match="no step is left"):
         decoder.step(torch.randn(1, 16))

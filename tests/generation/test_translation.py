@@ -113,9 +113,9 @@ def test_wrong_requests_are_named() -> None:
     with pytest.raises(ValueError, match="steps must be 0 or more, not -1"):
         refine(model, source, mask, steps=-1)
     with pytest.raises(ValueError, match=r"steps must be a whole number, not 1\.5"):
-        refine(model, source, mask, steps=1.5)  # type: ignore[arg-type]
+        refine(model, source, mask, steps=1.5)
     with pytest.raises(ValueError, match="lengths must be a tensor, not list"):
-        refine(model, source, mask, steps=1, lengths=[3, 2])  # type: ignore[arg-type]
+        refine(model, source, mask, steps=1, lengths=[3, 2])
     with pytest.raises(ValueError, match=r"lengths must be int64 of shape \(2,\), not torch.int64 of shape \(3,\)"):
         refine(model, source, mask, steps=1, lengths=torch.tensor([1, 2, 3]))
     with pytest.raises(ValueError, match="lengths must be 1 or more, not 0"):
@@ -127,6 +127,6 @@ def test_wrong_requests_are_named() -> None:
     with pytest.raises(ValueError, match="limit must be 1 or more, not 0"):
         translate_greedily(wordwise("linear"), source, mask, limit=0)
     with pytest.raises(ValueError, match=r"limit must be a whole number, not 2\.5"):
-        translate_greedily(wordwise("linear"), source, mask, limit=2.5)  # type: ignore[arg-type]
+        translate_greedily(wordwise("linear"), source, mask, limit=2.5)
     with pytest.raises(ValueError, match=r"call model.eval\(\)"):
         refine(model.train(), source, mask, steps=1)
