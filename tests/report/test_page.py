@@ -334,4 +334,4 @@ def test_the_table_of_text_says_which_models_have_not_run(tmp_path: Path) -> Non
     assert "CPU minutes" in lines[0]
     assert any(line.startswith("| gated-delta |") for line in lines)
     assert any(line.startswith("| softmax with convolution |") for line in lines)
-    assert lines[-1] == "- The study is under way. Not run yet: momentum with convolution."
+    assert lines[-1] == "- The study is under way. Not run yet: momentum-delta without decay."

@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from ..experiments import REPRODUCTIONS
-from ..experiments.gap import CONVOLVED
+from ..experiments.gap import CONVOLVED, UNDECAYED
 from ..experiments.sizes import parameter_count
 from . import figures
 from .collect import last_text
@@ -17,6 +17,7 @@ from .tables import Table, spread
 
 FIRST = 1  # evaluations that are not drawn: before the first step
 NANOGPT = 1.88  # nats a character: what its README publishes for the setting that scale small is
+CHANGED = {CONVOLVED: "with convolution", UNDECAYED: "without decay"}
 CLAIMS = (
     ("momentum", "linear", "Momentum attention writes better than linear attention"),
     ("gated-delta", "softmax with convolution", "The gated delta rule writes better than softmax with convolution"),
@@ -102,7 +103,8 @@ def _findings(scored: list[Group], scale: str) -> Iterator[str]:
 
 def _name(model: str, settings: tuple[str, ...]) -> str:
     """The name of a line of the study, without its budget of parameters, which the table shows."""
-    return f"{model} with convolution" if CONVOLVED in settings else model
+    words = [text for setting, text in CHANGED.items() if setting in settings]
+    return " ".join([model, *words])
 
 
 def _figure(found: list[Group]) -> Figure:
@@ -112,7 +114,7 @@ def _figure(found: list[Group]) -> Figure:
         for across, axis in zip(panels, axes[0], strict=True):
             for group in found:
                 named = replace(group, label=_name(group.model, group.settings))
-                hollow = CONVOLVED in group.settings
+                hollow = not CHANGED.keys().isdisjoint(group.settings)
                 figures.plot_curve(axis, named, across, "nats_per_character", skip=FIRST, hollow=hollow)
             axis.set_xlabel(figures.ACROSS[across])
             axis.set_ylabel("validation (nats a character)")
