@@ -61,7 +61,7 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
         evaluate_now = partial(_evaluate, *measured, partial(save, run.best))
         if not resume or counters.unevaluated:
             evaluated = evaluate_now()
-            if not resume:
+            if not resume or counters.step == config.steps:  # no later step would save what is known now
                 save(run.last, optimizer)
             if not evaluated:
                 return False
@@ -164,7 +164,7 @@ def _resumed(
     last = newest(run.shards) if sharded else None
     stored = load_model(run.last, model) if last is None else load_shards(last, model, optimizer, world)
     counters = counters_of(stored, last or run.last, steps=config.steps)
-    if last is None and counters.step < config.steps:
+    if last is None and (counters.step < config.steps or counters.unevaluated):
         load_optimizer(run.last, optimizer, counters.step, may_be_empty=bool(counters.scaler))
     if counters.scaler:
         scaler.load_state_dict(counters.scaler)
