@@ -29,19 +29,20 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """The name of a file to fill, which takes the place of `path` where nothing fails; each process has its own.
 
-    It is locked while it is filled; what dead processes have left, without a lock, is removed.
+    It is locked until then; what dead processes have left, without a lock, is removed.
     """
     for left in path.parent.glob(f"{escape(path.name)}.[0-9]*{WRITING}"):
-        if is_held(left) is False:
-            left.unlink(missing_ok=True)
+        with suppress(OSError):
+            if is_held(left) is False:
+                left.unlink()
     temporary = path.with_name(f"{path.name}.{os.getpid()}{WRITING}")
     try:
         with temporary.open("ab") as file:
             with suppress(OSError):  # a file system without locks: nothing is removed there
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield temporary
-        sync(temporary)
-        temporary.replace(path)
+            sync(temporary)
+            temporary.replace(path)
     except BaseException:
         with suppress(OSError):
             temporary.unlink()

@@ -18,7 +18,7 @@ from momentum_transformer.experiments.configuration import override
 from momentum_transformer.experiments.copy import CopyTask
 from momentum_transformer.experiments.runs import Request, run_evaluation, run_training
 from momentum_transformer.training import checkpoint
-from momentum_transformer.training.checkpoint import CheckpointError
+from momentum_transformer.training.checkpoint import CheckpointError, read_checkpoint
 from momentum_transformer.training.config import TrainConfig
 from momentum_transformer.training.distributed import World, WorldError
 from momentum_transformer.training.evaluation import DroppedError, until_interrupted
@@ -92,6 +92,8 @@ def test_an_interruption_ends_an_evaluation_which_the_resumed_run_does_again(dro
     for name in ("last", "best"):
         whole, cut = (load_file(tmp_path / run / "checkpoint" / f"{name}.safetensors") for run in ("whole", "cut"))
         assert all(torch.equal(whole[weight], cut[weight]) for weight in whole)
+    _, counters = read_checkpoint(tmp_path / "cut" / "checkpoint" / "last.safetensors")
+    assert counters["unevaluated"] == 0
 
 
 def test_metrics_beyond_the_checkpoint_are_forgotten_on_resuming(tmp_path: Path) -> None:

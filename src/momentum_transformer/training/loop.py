@@ -61,7 +61,8 @@ def train(task: Task, config: TrainConfig, *, run: RunDirectory, world: World, s
         evaluate_now = partial(_evaluate, *measured, partial(save, run.best))
         if not resume or counters.unevaluated:
             evaluated = evaluate_now()
-            if not resume or counters.step == config.steps:  # no later step would save what is known now
+            # after the last step no later one saves this; shards of it stay, and `run.last` is written below
+            if not resume or (counters.step == config.steps and not sharded):
                 save(run.last, optimizer)
             if not evaluated:
                 return False
